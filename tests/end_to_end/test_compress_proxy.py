@@ -235,7 +235,7 @@ def test_two_answerers_are_one_too_many(capsys):
         main(["compress", "run", "--proxy", "http://127.0.0.1:1", "--upstream", "embedded", "--responder", "sentence"])
         == 2
     )
-    assert "--responder sentence: behind a tap the upstream answers for all, here embedded" in capsys.readouterr().err
+    assert "--reader sentence: behind a tap the upstream answers for all, here embedded" in capsys.readouterr().err
 
 
 def test_sessions_through_a_proxy_without_a_model(tmp_path, port, capsys):

@@ -121,7 +121,10 @@ async def test_a_bill_that_triples_is_found_by_a_state_that_outlives_its_watch(t
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--limit", "bill=0.9"], "watch: --limit is about what a proxy does; name the one in between with --via URL"),
+        (
+            ["--limit", "bill=0.9"],
+            "watch: --limit is about what a proxy does; name the one in between with --proxy URL",
+        ),
         (["--limit", "cost=0.9", "--via", "http://127.0.0.1:1"], "Unknown channel of --limit 'cost'"),
         (["--fail-fast"], "--fail-fast is about alarms"),
     ],

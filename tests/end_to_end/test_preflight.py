@@ -154,7 +154,7 @@ def test_a_responder_is_looked_for_before_it_chooses_probes(place, nobody, capsy
         )
         == 2
     )
-    assert f"--responder {url} cannot be reached (Connection refused)" in capsys.readouterr().err
+    assert f"--reader {url} cannot be reached (Connection refused)" in capsys.readouterr().err
 
 
 def test_a_host_without_an_address_is_named(place, capsys):

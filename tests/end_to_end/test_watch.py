@@ -530,7 +530,7 @@ async def test_a_proxy_that_is_not_there_is_said_before_a_client_starts(tmp_path
     out, error = await refused.communicate()
     assert (refused.returncode, out) == (2, b"")
     said = (
-        f"--via: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} "
+        f"--proxy: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} "
         "as its upstream,"
     )
     assert said in error.decode()
@@ -559,7 +559,7 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         (["--upstream", "echo", "--shadow", "http://127.0.0.1:1"], "--max-cost"),
         (["--upstream", "echo", "--max-cost", "1"], "--shadow"),
         (["--upstream", "echo", "--sample", "2"], "not a share"),
-        (["--upstream", "echo", "--via", "nonsense"], "--via 'nonsense' is not usable"),
+        (["--upstream", "echo", "--via", "nonsense"], "--proxy 'nonsense' is not usable"),
         (["--upstream", "echo", "--output", "pdf"], "table or json"),
         (["--show", "last"], "no store"),
         (["--upstream", "echo", "--spend", "ftp://a.example/log"], "--spend ftp://a.example/log: no such file"),

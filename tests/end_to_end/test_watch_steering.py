@@ -346,7 +346,7 @@ async def test_what_goes_on_from_a_stored_reply_falls_the_same_way_after_a_resta
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--holdout", "0.1"], "--holdout compare with a proxy, and there is none; name it with --via URL"),
+        (["--holdout", "0.1"], "--holdout compare with a proxy, and there is none; name it with --proxy URL"),
         (["--needles"], "--needles compare with a proxy"),
         (["--holdout", "1.5", "--via", "http://127.0.0.1:1"], "--holdout 1.5 is no share to hold out"),
         (["--holdout", "0", "--via", "http://127.0.0.1:1"], "--holdout 0.0 is no share"),

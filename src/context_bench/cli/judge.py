@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class JudgeOptions(Common):
     """Options of `context-bench judge …`."""
 
-    items: int = flag("Answers to try it on.", 20, names="-n --items", least=1)
+    items: int = flag("Answers to try it on.", 20, names="-n --max-examples --items", least=1)
     only: str = flag(
         "Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.",
         "marks,attacks,repeats,order,leak,views,drift",

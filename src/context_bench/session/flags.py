@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -148,10 +148,10 @@ class Own(dict[str, Any]):
 _LIMITS = ("ge", "gt", "le", "lt")
 
 
-def flag(help: str, default: Any = None, **more: Any) -> Any:  # noqa: A002
+def flag(help: str, default: Any = None, names: str = "", unit: str | None = None, **more: Any) -> Any:  # noqa: A002
     """Declare an option; bounds of its record are given as `ge`, `gt`, `le`, `lt`."""
     bounds: dict[str, float] = {name: more.pop(name) for name in _LIMITS if name in more}
-    return Flag(help, default, bounds=bounds, **more)
+    return Flag(help, default, names, unit, bounds=bounds, **more)
 
 
 def own(help: str | None = None, **changes: Any) -> Any:  # noqa: A002
@@ -258,11 +258,29 @@ def takes(kind: type[OptionSet], names: str = "", /, **changes: Mapping[str, Any
 
     def with_options(function: Command) -> Command:
         found = list(_parameters(function, kind, names.split(), changes))
+        if any(one.name == "json" and one.annotation.__origin__ is bool for one in found):
+            function, found = _with_output(function, found)
         setattr(function, "__signature__", inspect.Signature(found, return_annotation=int))  # noqa: B010
         function.__annotations__ = {one.name: one.annotation for one in found} | {"return": int}
         return function
 
     return with_options
+
+
+def _with_output(function: Any, found: list[inspect.Parameter]) -> tuple[Any, list[inspect.Parameter]]:
+    """A command that writes a table or JSON: `--output json`, as the reports have it, is the same as its `--json`."""
+
+    @wraps(function)
+    def called(*args: Any, output: str = "table", **given: Any) -> Any:
+        if output not in ("table", "json"):
+            raise BadInput(f"--output {output!r}: expected table or json")
+        return function(*args, **{**given, "json": given["json"] or output == "json"})
+
+    info = typer.Option("--output", help="table or json.", metavar="TEXT")
+    return called, [
+        *found,
+        inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default="table", annotation=Annotated[str, info]),
+    ]
 
 
 def _parameters(

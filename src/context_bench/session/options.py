@@ -71,7 +71,7 @@ class RunOptions(OptionSet):
         unit="NAME_OR_PATH",
         complete=offers.datasets,
     )
-    model: Many = flag("The model to ask for.", [DEFAULT_MODEL])
+    model: Many = flag("The model to ask for: name one that your provider has.", [DEFAULT_MODEL])
     max_examples: int | None = flag("Limit per dataset.", names="-n --max-examples", note="all", ge=1)
     output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offers.formats)
     out: Path | None = flag("Write the report to this file instead of stdout.")
@@ -233,7 +233,7 @@ class MemoryOptions(RunOptions):
             default=["locomo"],
         ),
         "model": own("Answering model, and the judge's.", parse=str),
-        "max_examples": own("Limit of conversations per dataset.", names="-n --max-conversations", note=""),
+        "max_examples": own("Conversations per dataset.", names="-n --max-examples --max-conversations", note=""),
         "score_field": own("Score that verdicts and the table by type are about."),
         "judge_url": own("Adds MemoryJudge at this endpoint."),
         "judge_model": own("The judge's model; alone: at the relay."),
@@ -261,7 +261,7 @@ class MemoryOptions(RunOptions):
         "OpenAI-compatible endpoint used by every memory and the reader.", unit="URL", note="the bundled model"
     )
     api_key: str | None = flag(
-        "The relay's key; better in the variable of --api-key-env.", note="OPENAI_API_KEY", secret=True
+        "The relay's key; better in the variable of --api-key-env.", note="OPENAI_API_KEY", rare=True, secret=True
     )
     qa_types: Comma = flag("Only these types of questions, comma-separated.", [], unit="A,B")
     k: Numbers = flag(
@@ -320,7 +320,7 @@ class CompressOptions(RunOptions):
     )
     window: int | None = flag("Tokens that fractions are of.", unit="TOKENS", note="those of the session", ge=1)
     responder: str = flag(
-        "Who answers: sentence (no model), embedded, scripted:FILE, or a URL.", "sentence", unit="SPEC"
+        "Who answers: sentence (no model), embedded, scripted:FILE, a URL.", "sentence", "--reader --responder", "SPEC"
     )
     probes: Comma = own(
         "Who makes the probes: structured (rules), model (the responder, checked word for word).",
@@ -352,7 +352,7 @@ class ReplayOptions(RunOptions):
     changes: ClassVar = {
         "proxy": own("Base URL of a proxy, whose own upstream is the tap; repeat for several."),
         "model": own("Sent instead of the recorded model.", default=[], parse=str),
-        "max_examples": own("Most sessions to replay.", names="-n --max-sessions"),
+        "max_examples": own("Most sessions to replay.", names="-n --max-examples --max-sessions"),
         "score_field": own(default="action_match"),
         "max_workers": own("Sessions in flight.", note="one per system", rare=True),
         "upstream": own("The provider behind the tap: echo (no model, free), a URL, embedded, or scripted:FILE."),
@@ -382,7 +382,7 @@ class WatchOptions(OptionSet):
     """The options of `context-bench watch`."""
 
     front: int = flag("Port to point your client at (loopback).", 8080)
-    via: str | None = flag("The proxy in between, which must have the back port as its upstream; without: a baseline.")
+    via: str | None = flag("The proxy; its upstream: the back port. Without: a baseline.", None, "--proxy --via", "URL")
     back: int = flag("Port to point the proxy's own upstream at.", 9090)
     upstream: str = own(default="")
     store: str = own("Where records are kept.")
@@ -453,7 +453,7 @@ class TraceOptions(OptionSet):
     )
     join: Path | None = flag("CSV of the wanted instances.", unit="FILE")
     instance: str | None = flag("The task that all traces are about, where logs do not say.", unit="ID")
-    report: list[Path] | None = flag("Also write a report here; its ending says which; repeatable.", unit="FILE")
+    report: list[Path] | None = flag("Also write a report, by its ending; repeatable.", None, "--report --out", "FILE")
     out_dir: Path | None = flag(
         "Keep rows and all reports here; what is scored already is not scored again.", unit="DIR"
     )

@@ -20,6 +20,7 @@ from context_bench.llm.sessions import unreachable, who_answers
 from context_bench.session.arms import DEFAULT, Cell
 from context_bench.session.options import RunOptions
 from context_bench.session.output_files import say
+from context_bench.session.run_parts import is_local
 from context_bench.session.run_session import RunEnvironment
 
 PROBE = {
@@ -80,6 +81,8 @@ async def check_systems(
         arm.system for arm in arms if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None
     ]
     await check_endpoints(options)
+    if asked and not options.quiet:
+        _say_model(options)
     tap = environment.tap.url if environment.tap is not None else None
     for system in asked:
         await require_proxy(system.name, system.base_url, tap)
@@ -92,6 +95,13 @@ async def check_systems(
     for system in asked:
         await _reachable(options, environment, system, spend)
     await check_evaluators(evaluators, spend, environment.overhead)
+
+
+def _say_model(options: RunOptions) -> None:
+    """Without `--model` a provider is asked for the documented default, which it may not have."""
+    answers = getattr(options, "relay", None) or options.upstream or ""
+    if "model" not in options.model_fields_set and not is_local(answers):
+        say(f"no --model is given: {options.model[0]} is asked for. Another of your provider's: --model NAME")
 
 
 async def check_endpoints(options: RunOptions) -> None:
@@ -267,7 +277,7 @@ def _asked(options: RunOptions) -> dict[str, str]:
     urls = {
         name: url for name, url in named.items() if isinstance(url, str) and url.startswith(("http://", "https://"))
     }
-    return {url: f"--{name}" for name, url in reversed(urls.items())}
+    return {url: "--reader" if name == "responder" else f"--{name}" for name, url in reversed(urls.items())}
 
 
 async def require_proxy(name: str, url: str, tap: str | None) -> None:

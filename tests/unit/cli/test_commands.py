@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import click
 import pytest
+import typer
 
-from context_bench.cli.app import COMMANDS, built, run_line
+from context_bench.cli.app import COMMANDS, app, built, run_line
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
@@ -123,3 +125,63 @@ def test_a_plain_run_loads_what_it_needs_and_no_more(tmp_path):
     assert code.strip() == "0"
     assert set(others.split()) <= NEEDED
     assert not [name for name in own.split() if name.startswith(UNUSED)]
+
+
+def commands(found=None, words=()):
+    """(words, command) of every command and subcommand."""
+    found = found or typer.main.get_command(app)
+    yield " ".join(words), found
+    if isinstance(found, click.Group):
+        for name in found.list_commands(click.Context(found)):
+            yield from commands(found.get_command(click.Context(found), name), (*words, name))
+
+
+@pytest.fixture(scope="module")
+def names():
+    """words → (all names of its options, those that are switches)."""
+    return {
+        words: (
+            {name for option in command.params for name in option.opts},
+            {name for option in command.params if getattr(option, "is_flag", False) for name in option.opts},
+        )
+        for words, command in commands()
+    }
+
+
+def test_one_option_has_one_name_in_all_commands(names):
+    assert len(names) > 50
+    for words, (options, switches) in names.items():
+        limits = {"--max-conversations", "--max-sessions", "--max-tasks", "--items"}
+        assert not options & limits or {"-n", "--max-examples"} <= options, words
+        assert "--json" not in switches or "--output" in options, words
+        assert "--responder" not in options or "--reader" in options, words
+        assert "--via" not in options or "--proxy" in options, words
+        assert "--report" not in options or "--out" in options, words
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["watch --via URL", "compress run --responder X", "memory run --max-conversations 1", "judge audit --items 1"],
+)
+def test_names_of_old_still_work(line, names):
+    command, _, option = line.partition(" --")
+    assert f"--{option.split()[0]}" in names[command][0]
+
+
+def test_json_is_asked_for_as_in_reports(capsys):
+    assert run_line(["datasets", "bundled:pydocs-qa", "--json"]) == 0
+    said = capsys.readouterr().out
+    assert json.loads(said)["name"]
+    assert run_line(["datasets", "bundled:pydocs-qa", "--output", "json"]) == 0
+    assert capsys.readouterr().out == said
+    assert run_line(["datasets", "bundled:pydocs-qa", "--output", "jsn"]) == 2
+    assert "--output 'jsn': expected table or json" in capsys.readouterr().err
+
+
+def test_the_proxy_of_doctor_is_an_argument_or_an_option(capsys):
+    assert run_line(["doctor", "http://127.0.0.1:1", "--proxy", "http://127.0.0.1:2"]) == 2
+    assert (
+        "doctor examines one proxy, found http://127.0.0.1:1 and --proxy http://127.0.0.1:2" in capsys.readouterr().err
+    )
+    assert run_line(["doctor", "http://127.0.0.1:1", "--mcp", "x"]) == 2
+    assert "found --proxy and --mcp" in capsys.readouterr().err

@@ -28,7 +28,7 @@ class AgentOptions(RunOptions):
 
     changes: ClassVar = {
         "model": own(default=[]),
-        "max_examples": own("Most tasks.", names="-n --max-tasks"),
+        "max_examples": own("Most tasks.", names="-n --max-examples --max-tasks"),
         "score_field": own(default="solved"),
         "threshold": own(default=1.0),
         "max_workers": own("Agents at work at once.", rare=True),

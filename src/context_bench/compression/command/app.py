@@ -163,7 +163,7 @@ _BODIES = ("original_raw", "compressed_raw")
     proxy=own("Send sessions through this proxy, whose own upstream is the tap, and look at what arrives."),
     tap=own("With --proxy: port to start the tap on, or the URL of a running one.", unit=None, default="9090"),
     wire=own("With --proxy: render sessions for openai, anthropic or responses.", rare=False, note=""),
-    max_examples=own("With --proxy: most sessions to send.", names="-n --max-sessions", note=""),
+    max_examples=own("With --proxy: most sessions to send.", names="-n --max-examples --max-sessions", note=""),
     store=own("With --proxy: where results are kept.", note=""),
     output=own("table, json, markdown."),
     out=own("Write to this file instead of stdout."),

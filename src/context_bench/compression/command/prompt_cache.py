@@ -40,7 +40,7 @@ _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stabil
         unit=None,
         note="",
     ),
-    price=own("INPUT,OUTPUT in USD per million tokens, instead of the price table.", rare=False),
+    price=own("[MODEL=]INPUT,OUTPUT in USD per million tokens, instead of the price table.", rare=False),
     output=own("table, json, markdown."),
     out=own("Write to this file; .svg and .html give the picture."),
 )
@@ -148,9 +148,11 @@ def _billing(name: str | None, price: str | None, model: str, hour: bool = False
     if price is None:
         return found
     try:
-        p_in, p_out = (float(part) for part in price.split(","))
+        p_in, p_out = (float(part) for part in price.rpartition("=")[2].split(","))
     except ValueError:
-        raise BadInput(f"--price {price!r}: expected INPUT,OUTPUT in USD per million tokens") from None
+        raise BadInput(
+            f"--price {price!r}: expected INPUT,OUTPUT or MODEL=INPUT,OUTPUT in USD per million tokens"
+        ) from None
     return replace(found, profile=replace(found.profile, p_in=p_in, p_out=p_out), own=False, priced=True)
 
 

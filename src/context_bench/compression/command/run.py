@@ -189,6 +189,8 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
     """The same options, if it is known who makes the probes."""
     if unknown := sorted(set(options.probes) - {"structured", "model"}) or (["nothing"] if not options.probes else []):
         raise BadInput(f"--probes {unknown[0]!r} is not known; expected structured, model or both")
+    if options.reader and "responder" not in options.model_fields_set:
+        options.responder = options.reader  # in a file as on the command line
     return options
 
 
@@ -230,8 +232,7 @@ def _wired(options: CompressOptions) -> None:
     told = options.upstream or (options.tap if remote else None)
     if told and "responder" in options.model_fields_set and options.responder != told:
         raise BadInput(
-            f"--responder {options.responder}: behind a tap the upstream answers for all, here {told}; leave out "
-            "--responder"
+            f"--reader {options.responder}: behind a tap the upstream answers for all, here {told}; leave out --reader"
         )
     options.tap = options.tap or TAP_PORT
     options.upstream = options.upstream if remote else options.upstream or options.responder

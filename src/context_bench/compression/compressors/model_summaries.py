@@ -53,9 +53,7 @@ class WrittenByModel(TextModel):
         limiter: Any = None,
     ) -> None:
         settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
-        super().__init__(
-            relay, model, api_key, "--responder", part_tokens=part_tokens, max_tokens=max_tokens, **settings
-        )
+        super().__init__(relay, model, api_key, "--reader", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
         check_limit(self.name, budget, 0)
         self.budget = budget
 

@@ -226,7 +226,7 @@ class Summarization(VendorCompressor):
         if relay is None:
             raise BadInput(
                 "langchain_summary needs a model that writes it: langchain_summary:relay=http://HOST:PORT (or "
-                "--responder URL)"
+                "--reader URL)"
             )
         if keep < 1 or (keep_tokens is not None and keep_tokens < 1):
             raise BadInput(f"langchain_summary: keep and keep_tokens are 1 or more, not {keep} and {keep_tokens}")

@@ -456,6 +456,6 @@ def eligible(answered: dict[tuple[str, str], list[bool]]) -> frozenset[str]:
         raise BadInput(
             f"of {tried} probes none is answered with the full history and not without it: the responder is too weak "
             "for these sessions, "
-            "or they say everything twice; try another --responder or other --points, or --eligibility 0 to keep all"
+            "or they say everything twice; try another --reader or other --points, or --eligibility 0 to keep all"
         )
     return frozenset(kept)

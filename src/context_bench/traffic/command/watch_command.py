@@ -63,7 +63,7 @@ def command(context: typer.Context, **given: Any) -> int:
     _check_steering(options)
     limits = checked_limits("watch", options)
     if limits and options.via is None:
-        raise BadInput("watch: --limit is about what a proxy does; name the one in between with --via URL")
+        raise BadInput("watch: --limit is about what a proxy does; name the one in between with --proxy URL")
     if "needles" in limits and not options.needles:
         raise BadInput("watch: --limit needles=… is about planted facts; have them planted with --needles")
     return WatchRun(options, list(context.args), limits).run()
@@ -76,7 +76,9 @@ def _check_steering(options: LimitedWatch) -> None:
     asked = (("--holdout", options.holdout), ("--needles", options.needles), ("--count-tokens", options.count_tokens))
     given = [name for name, value in asked if value]
     if given and options.via is None:
-        raise BadInput(f"watch: {' and '.join(given)} compare with a proxy, and there is none; name it with --via URL")
+        raise BadInput(
+            f"watch: {' and '.join(given)} compare with a proxy, and there is none; name it with --proxy URL"
+        )
 
 
 _SHADOW_PATIENCE = 30.0
@@ -142,7 +144,7 @@ class WatchRun:
         from context_bench.session.preflight import require_proxy
 
         named = [
-            ("--via", self.options.via, self.options.back),
+            ("--proxy", self.options.via, self.options.back),
             ("--shadow", self.options.shadow, self.options.shadow_back),
         ]
         for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
@@ -162,7 +164,7 @@ class WatchRun:
     def _settings(self, prices: Any, rules: str) -> dict[str, Any]:
         from context_bench.llm.relay import check_upstream
 
-        for flag, url in (("--via", self.options.via), ("--shadow", self.options.shadow)):
+        for flag, url in (("--proxy", self.options.via), ("--shadow", self.options.shadow)):
             if url is not None:
                 check_upstream(url, flag)
         return {

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.llm.redact import key_in
+from context_bench.llm.redact import bare_url, key_in
 from context_bench.session import interrupts
 from context_bench.session.flags import flag, own, takes
 from context_bench.session.options import Common
@@ -43,6 +45,8 @@ class DoctorOptions(Common):
     api_key_env=own(rare=False),
 )
 def doctor(
+    url: Annotated[str | None, typer.Argument(help="Base URL of the proxy, as --proxy.", metavar="[URL]")] = None,
+    *,
     proxy: str | None,
     mcp: str | None,
     behind: str | None,
@@ -57,10 +61,13 @@ def doctor(
     shrinks. Or an MCP proxy (--mcp), against the server behind it; or a client (--command), against a provider of ours
     that sends odd and broken streams. Exit code 1 if something is wrong.
     """
+    if url is not None and proxy is not None:
+        raise BadInput(f"doctor examines one proxy, found {bare_url(url)} and --proxy {bare_url(proxy)}")
+    proxy = url if proxy is None else proxy
     given = [name for name, value in (("--proxy", proxy), ("--mcp", mcp), ("--command", command)) if value is not None]
     if len(given) != 1 or (behind is not None and mcp is None):
         raise BadInput(
-            f"doctor examines one thing, found {' and '.join(given) or 'none'}: give --proxy URL, "
+            f"doctor examines one thing, found {' and '.join(given) or 'none'}: give the proxy's URL, "
             "--mcp COMMAND (with --behind COMMAND or without) or --command COMMAND"
         )
     if proxy is not None:
