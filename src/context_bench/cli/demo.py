@@ -348,7 +348,7 @@ def _show_measured(console: Any, result: Any, questions: int) -> None:
         f"memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The tap counts what "
         "reached the model.\n"
     )
-    console.out(render(result, "table", width=min(console.width, 100), color=console.is_terminal))
+    console.out(render(result, "table", full=False, width=min(console.width, 100), color=console.is_terminal))
     open_still = [one for one in result.comparisons if one.system == "bm25" and one.verdict == "undecided"]
     for one in open_still:
         width = "" if one.low is None or one.high is None else f" ({one.low:+.2f} to {one.high:+.2f})"

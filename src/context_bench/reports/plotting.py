@@ -414,7 +414,7 @@ def _times(report: ReportContext, section: Section) -> list[Chart]:
 
 def about_spread(what: str) -> str:
     """Instructions for reading a distribution of these things."""
-    return f"Each dot stands for one {what} in {_DOTS}, or for one, if there are no more. {_SPREAD} Left is faster."
+    return f"One dot per {what}; of more than {_DOTS}, {_DOTS} dots, each for as many. {_SPREAD} Left is faster."
 
 
 def _spread(report: ReportContext, line: Line, name: str, values: Sequence[float]) -> Spread | None:

@@ -79,14 +79,16 @@ class TerminalReport:
 
 
 def _cards(page: Page, *, terms: bool) -> RichTable:
-    """The cards below one another: chip and formal word, title and figures. `terms`: with the full statements."""
+    """The cards below one another: chip and title; below the title the formal word and the figures, so that copied
+    lines are sentences. `terms`: with the full statements.
+    """
     grid = RichTable.grid(padding=(0, _GAP))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for card in page.cards:
-        formal = f"\n{visible(card.verdict, 40)}" if card.verdict and card.verdict != card.chip else ""
-        chip = Text.assemble((visible(card.chip, 40), _STYLES[card.tone]), (formal, "dim"))
-        said = [card.figures, *(card.terms if terms else ())]
+        chip = Text(visible(card.chip, 40), _STYLES[card.tone])
+        formal = card.verdict if card.verdict != card.chip else ""
+        said = [": ".join(filter(None, (formal, card.figures))), *(card.terms if terms else ())]
         text = Text(visible(card.title, TEXT_LIMIT))
         for each in filter(None, said):
             text.append(f"\n{visible(each, TEXT_LIMIT)}", style="dim")

@@ -393,9 +393,7 @@ class WatchOptions(OptionSet):
     output: str = own("The report at the end: table or json.")
     out: Path | None = own()
     model: str | None = own("Count tokens as this model does, whatever the requests name.", default=None)
-    price: list[str] | None = own(
-        "MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens.", default=None, rare=False
-    )
+    price: list[str] | None = own(default=None, rare=False)
     price_model: str | None = own("All money as if this model had answered.", unit="NAME", rare=False)
     spend: str | None = flag("The proxy's own spend log, beside the bill: a file, a database or a URL.", unit="SOURCE")
     shadow: str | None = flag("Mirror sampled requests to this proxy; replies are thrown away.", unit="URL")
@@ -404,9 +402,7 @@ class WatchOptions(OptionSet):
     max_cost: float | None = own("Most that mirrored requests may cost, in USD.", bounds={})
     seed: int = own("Which turns are mirrored follows from this.")
     holdout: float | None = flag("Share of conversations that go past the proxy, drawn at random: 0.1 is usual.")
-    count_tokens: bool = flag(
-        "Ask the provider's own count of each request that the proxy changed: what was not sent.", False
-    )
+    count_tokens: bool = flag("Ask the provider's own count of each changed request: what was not sent.", False)
     needles: bool = flag("Plant facts in tool results before the proxy, taken out again behind it.", False)
     quiet: bool = own("Nothing on stderr while it runs.")
 
