@@ -23,13 +23,13 @@ def test_the_demo_measures_and_a_second_run_resumes(tmp_path, monkeypatch, capsy
     assert said.index("decided (no model, exact)") < said.index("by the answers of a small model")
     for part in (
         "what the instrument can see",
-        "Verdicts",
-        "Responder",
+        "System score",
         "caught in the act",
         "prompt-cache money",
         "Your own proxy",
     ):
         assert part in said
+    assert "Responder" not in said, "part 2 is in the short form"
     assert re.search("“flattens roles”: .* role changes: message 1: system → user", said)
     assert "“changes nothing”" in said
     assert (tmp_path / ".context-bench" / "demo.html").read_text().startswith("<!DOCTYPE html>")
