@@ -94,6 +94,8 @@ def test_the_time_grows_with_the_length_and_memory_does_not():
         "echo " + "a" * 50_000 + " | xargs -I a echo " + "a" * 50_000,
         "<a>" * 60_000,  # the grammar's own parser takes the square
         "case a in a) b;;\n" * 10_000,
+        "cat many.txt" + " | sed 'a more'" * 16,  # each doubles the lines, or goes through all of them
+        "cat many.txt" + " | cat - - | sed p" * 9,
     ],
 )
 def test_what_is_too_large_is_unknown_and_counted(command):

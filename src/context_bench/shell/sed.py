@@ -161,6 +161,8 @@ class Script:
 _ESCAPES = {"t": "\t", "\\": "\\\\"}
 _SUBSTITUTE = 0.5
 _STEPS = 2_000_000
+#: Characters that may be looked at in the time that one command takes for one line.
+_A_STEP = 1000
 
 
 class Sed:
@@ -239,10 +241,12 @@ class Sed:
                 if pattern is not None:
                     texts = [line.text or "" for line in lines]
                     pattern.prepare(texts, len("".join(texts)), self.budget)
-        give_up_if(len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS)
-        self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
+        steps = len(lines) * (1 + sum(1 for _ in _walk(self.script)))
+        give_up_if(steps > _STEPS)
         if (only := self._window(len(lines))) is not None:
+            self.budget.look(steps)
             return list(lines[only])
+        self.budget.look(_A_STEP * steps)
         for number, line in enumerate(lines, 1):
             if self._one(number, line, number == len(lines) and not line.rest, out):
                 break
