@@ -43,7 +43,15 @@ if TYPE_CHECKING:
 class JudgeOptions(Common):
     """Options of `context-bench judge …`."""
 
-    items: int = flag("Answers to try it on.", 20, names="-n --max-examples --items", least=1)
+    items: int = own(
+        "Answers to try it on.",
+        of="max_examples",
+        default=20,
+        names="-n --max-examples --items",
+        note=None,
+        bounds={},
+        least=1,
+    )
     only: str = flag(
         "Parts: marks, attacks, repeats, order, leak, views, drift. marks asks nobody.",
         "marks,attacks,repeats,order,leak,views,drift",

@@ -320,10 +320,8 @@ class _MentionsReference(Exception):
 def parts_in(skeleton: Any) -> Iterator[bytes]:
     """Keys of all parts that a skeleton refers to."""
     if isinstance(skeleton, dict):
-        if is_reference(skeleton):
-            yield bytes.fromhex(skeleton[_REFERENCE])
-        else:
-            yield from _parts_among(skeleton.values())
+        known = is_reference(skeleton)
+        yield from [bytes.fromhex(skeleton[_REFERENCE])] if known else _parts_among(skeleton.values())
     elif isinstance(skeleton, list):
         yield from _parts_among(skeleton)
 

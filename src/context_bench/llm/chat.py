@@ -42,16 +42,13 @@ from context_bench.wire.apis import (
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import counted_texts, exactly
 
-#: Bytes of a reply, and of a stream, where each token has an event of its own.
-_LARGEST_REPLY, _LARGEST_STREAM = 16 * 2**20, 64 * 2**20
-_LARGEST_ERROR = 64 * 2**10
+#: Bytes of a reply, of a stream, where each token has an event of its own, and of an error.
+_LARGEST_REPLY, _LARGEST_STREAM, _LARGEST_ERROR = 16 * 2**20, 64 * 2**20, 64 * 2**10
 #: Bytes of a body that are read in a thread of their own, and of a stream that are read at once.
 _LONG_TO_READ, _LONG_TO_FEED = 2**20, 16 * 2**10
-#: Seconds that a stream whose reply is whole has for its bill and its last event; and those that are left of an
-#: example's time after it was asked for once more.
+#: Seconds that a stream has for its bill and last event; those left of an example's time after one more try for it.
 _BILL_SECONDS, _MARGIN = 5.0, 1.0
-_ANTHROPIC_VERSION = "2023-06-01"
-_MOST_HEADS = 64
+_ANTHROPIC_VERSION, _MOST_HEADS = "2023-06-01", 64
 #: The part of a pause that is left where nobody listens: a server that is started again is there soon, or not at all.
 _ABSENT = 0.25
 _NO_DEADLINE = nullcontext()

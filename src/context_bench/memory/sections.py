@@ -11,7 +11,7 @@ from context_bench.core.families import RowPart, StoredRow
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
 from context_bench.core.rows import RowTally, of_rank, score, unranked, without_ranks
-from context_bench.memory.evaluators.retrieval import Gold
+from context_bench.memory.evaluators.retrieval import GoldTurns
 from context_bench.memory.figures import harms, setup_figures
 from context_bench.memory.metrics.memory_metrics import AbstentionRates, MemoryCost, is_first
 from context_bench.reports.declared import (
@@ -437,7 +437,7 @@ def found_and_missed(stored: StoredRow) -> list[RowPart]:
         if stored.row.failed:
             return []
         return [RowPart(title="What was found", note="This memory only answers: what it recalled cannot be seen.")]
-    gold = Gold.of(stored.example)
+    gold = GoldTurns.of(stored.example)
     ids = [gold.of_sources(hit.get("source_ids")) if isinstance(hit, Mapping) else [] for hit in hits]
     told = [_hit(place, hit, held) for place, (hit, held) in enumerate(zip(hits, ids, strict=True), start=1)]
     cut = stored.output.get("hits_beyond_k")

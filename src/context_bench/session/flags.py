@@ -155,7 +155,9 @@ def flag(help: str, default: Any = None, names: str = "", unit: str | None = Non
 
 
 def own(help: str | None = None, **changes: Any) -> Any:  # noqa: A002
-    """State a command's own help, default or other field of an option that is declared elsewhere."""
+    """State a command's own help, default or other field of an option that is declared elsewhere; `of` names it where
+    the field has another name.
+    """
     bounds = {name: changes.pop(name) for name in _LIMITS if name in changes}
     return Own(changes | ({} if help is None else {"help": help}) | ({"bounds": bounds} if bounds else {}))
 
@@ -217,8 +219,10 @@ def _declared(name: str, value: Flag | Own, inherited: Mapping[str, Flag], type_
         if name in DECLARED:
             raise TypeError(f"the option {name} is declared twice")
         return DECLARED.setdefault(name, value._replace(type=type_))
-    base = inherited.get(name) or DECLARED[name]
-    return base._replace(**value, **({} if type_ is None else {"type": type_}))
+    stated = dict(value)
+    declared = DECLARED[stated.pop("of", name)]
+    base = inherited.get(name) or declared
+    return base._replace(**stated, **({} if type_ is None else {"type": type_}))
 
 
 @cache
@@ -276,11 +280,8 @@ def _with_output(function: Any, found: list[inspect.Parameter]) -> tuple[Any, li
             raise BadInput(f"--output {output!r}: expected table or json")
         return function(*args, **{**given, "json": given["json"] or output == "json"})
 
-    info = typer.Option("--output", help="table or json.", metavar="TEXT")
-    return called, [
-        *found,
-        inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default="table", annotation=Annotated[str, info]),
-    ]
+    output = DECLARED["output"]._replace(help="table or json.", note=None, unit="TEXT", complete=None)
+    return called, [*found, _parameter("output", output, str, str, in_file=False)]
 
 
 def _parameters(

@@ -319,8 +319,12 @@ class CompressOptions(RunOptions):
         unit="WHERE",
     )
     window: int | None = flag("Tokens that fractions are of.", unit="TOKENS", note="those of the session", ge=1)
-    responder: str = flag(
-        "Who answers: sentence (no model), embedded, scripted:FILE, a URL.", "sentence", "--reader --responder", "SPEC"
+    responder: str = own(
+        "Who answers: sentence (no model), embedded, scripted:FILE, a URL.",
+        of="reader",
+        default="sentence",
+        names="--reader --responder",
+        rare=False,
     )
     probes: Comma = own(
         "Who makes the probes: structured (rules), model (the responder, checked word for word).",
@@ -334,10 +338,7 @@ class CompressOptions(RunOptions):
     drift: bool = flag("Compress at one point after the other, and ask about the first after each.", False)
     replicates: int = flag("Compressions of each point.", 1, ge=1)
     eligibility: int | None = flag(
-        "Answers of their own by which probes are chosen; 0: by their facts.",
-        unit="N",
-        note="5; for sentence 0",
-        ge=0,
+        "Answers of their own by which probes are chosen; 0: by their facts.", unit="N", note="5; for sentence 0", ge=0
     )
     criteria: Literal["by_probe", "all"] = flag("by_probe (those that fit the type) or all 14.", "by_probe")
     visibility: Literal["context", "normalised", "response_only"] = flag(
@@ -382,7 +383,9 @@ class WatchOptions(OptionSet):
     """The options of `context-bench watch`."""
 
     front: int = flag("Port to point your client at (loopback).", 8080)
-    via: str | None = flag("The proxy; its upstream: the back port. Without: a baseline.", None, "--proxy --via", "URL")
+    via: str | None = own(
+        "The proxy; its upstream: the back port. Without: a baseline.", of="proxy", default=None, names="--proxy --via"
+    )
     back: int = flag("Port to point the proxy's own upstream at.", 9090)
     upstream: str = own(default="")
     store: str = own("Where records are kept.")
@@ -449,7 +452,9 @@ class TraceOptions(OptionSet):
     )
     join: Path | None = flag("CSV of the wanted instances.", unit="FILE")
     instance: str | None = flag("The task that all traces are about, where logs do not say.", unit="ID")
-    report: list[Path] | None = flag("Also write a report, by its ending; repeatable.", None, "--report --out", "FILE")
+    report: list[Path] | None = own(
+        "Also write a report, by its ending; repeatable.", of="out", default=None, names="--report --out", unit="FILE"
+    )
     out_dir: Path | None = flag(
         "Keep rows and all reports here; what is scored already is not scored again.", unit="DIR"
     )

@@ -71,7 +71,7 @@ class Standard:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExampleAnswer:
     """The answer of one system to an example. `passed`: `None` without a score; `change`: against the baseline's, one
     of `row_lists.CHANGES`, `""` without one.
     """
@@ -90,7 +90,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ExampleLine:
     """One example (and trial): what was asked and expected, and an answer for each column, `None` = not there. `place`
     is without its arm (0); `row` one of the answers.
     """
@@ -99,7 +99,7 @@ class Line:
     row: EvalRow
     question: str
     expected: str
-    answers: list[Answer | None] = field(default_factory=list)
+    answers: list[ExampleAnswer | None] = field(default_factory=list)
 
 
 def failure_of(row: EvalRow) -> str:
@@ -109,7 +109,7 @@ def failure_of(row: EvalRow) -> str:
 
 def lines_at(
     store: Store, run: ListedRun, packed: Sequence[int], columns: Sequence[tuple[int, str]], standard: Standard
-) -> list[Line]:
+) -> list[ExampleLine]:
     """The lines of these examples (as `row_lists.examples_of` gives them), in this order."""
     asked = [Place.unpack(each) for each in packed]
     places = [Place(arm, each.position, each.trial) for each in asked for arm, _ in columns]
@@ -119,25 +119,25 @@ def lines_at(
     arms = {name: arm for arm, name in columns}
     made = []
     for each in asked:
-        answers: list[Answer | None] = []
+        answers: list[ExampleAnswer | None] = []
         for arm, name in columns:
             own = found.get(at := Place(arm, each.position, each.trial))
             base = found.get(Place(arms.get(bases.get(name, ""), -1), each.position, each.trial))
             answers.append(_answer(at, own, base, texts.get(at, {}).get("response", ""), standard) if own else None)
         if (some := next((answer for answer in answers if answer is not None), None)) is not None:
             said = texts.get(some.place, {})
-            made.append(Line(each, some.row, said.get("question", ""), said.get("answer", ""), answers))
+            made.append(ExampleLine(each, some.row, said.get("question", ""), said.get("answer", ""), answers))
     return made
 
 
-def _answer(at: Place, row: EvalRow, base: EvalRow | None, response: str, standard: Standard) -> Answer:
+def _answer(at: Place, row: EvalRow, base: EvalRow | None, response: str, standard: Standard) -> ExampleAnswer:
     score = _score(row, standard.score)
     passed = None if score is None else score >= standard.passes
     theirs = _score(base, standard.score) if base is not None else None
     change = ""
     if theirs is not None:
         change = "failed" if score is None else "same" if score == theirs else "lost" if score < theirs else "gained"
-    return Answer(at, row, response, score, passed, change)
+    return ExampleAnswer(at, row, response, score, passed, change)
 
 
 def _score(row: EvalRow, name: str) -> float | None:
@@ -205,7 +205,7 @@ def written_lines(
     return _written(chunks(), [*about, *(f"{name}: {part}" for name in names for part in parts)], form)
 
 
-def _parts(answer: Answer) -> tuple[Any, ...]:
+def _parts(answer: ExampleAnswer) -> tuple[Any, ...]:
     return answer.response, answer.score, answer.change or None, answer.failure or None
 
 

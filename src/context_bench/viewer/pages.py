@@ -36,8 +36,8 @@ from context_bench.reports.visible_text import json_ready
 from context_bench.viewer.example_lines import (
     FORMS,
     MOST_SYSTEMS,
-    Answer,
-    Line,
+    ExampleAnswer,
+    ExampleLine,
     Standard,
     failure_of,
     lines_at,
@@ -204,7 +204,7 @@ class RowPage:
     texts: dict[Place, dict[str, str]] = field(default_factory=dict)
     standard: Standard = field(default_factory=Standard)
     columns: list[tuple[int, str]] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ExampleLine] = field(default_factory=list)
 
     @property
     def page(self) -> int:
@@ -231,7 +231,7 @@ class RowView:
     total: int = 0
     previous: Place | None = None
     following: Place | None = None
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ExampleAnswer] = field(default_factory=list)
 
 
 class Library:

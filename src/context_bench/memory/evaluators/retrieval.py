@@ -184,7 +184,7 @@ class _Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
+class GoldTurns:
     """The evidence of a question for showing: ids of items, or of sessions where only those are known (`sessions`)."""
 
     ids: tuple[str, ...]
@@ -193,7 +193,7 @@ class Gold:
     answerable: bool
 
     @classmethod
-    def of(cls, example: Mapping[str, Any]) -> Gold:
+    def of(cls, example: Mapping[str, Any]) -> GoldTurns:
         """From an example as it is stored."""
         items, sessions = _strings(example.get("evidence")), _strings(example.get("evidence_sessions"))
         packed = example.get("items")
