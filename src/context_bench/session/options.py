@@ -53,7 +53,6 @@ class RunOptions(OptionSet):
     """The options of `context-bench run`. Names are the flags' with underscores; defaults are the documented ones."""
 
     in_file: ClassVar[bool] = True
-
     proxy: Urls = flag(
         "Base URL of an OpenAI-compatible proxy (with or without /v1); repeat for several.", [], unit="URL"
     )
@@ -256,7 +255,6 @@ class MemoryOptions(RunOptions):
     }
 
     bodies: Any = own(default="changed", note="changed")
-
     relay: UrlOrName | None = flag(
         "OpenAI-compatible endpoint used by every memory and the reader.", unit="URL", note="the bundled model"
     )
@@ -311,7 +309,6 @@ class CompressOptions(RunOptions):
     }
 
     bodies: Any = own(default="changed", note="changed")
-
     sessions: Many = flag("Recorded sessions; arguments of the command.", ["bundled:sessions"])
     points: str = flag(
         "Where sessions are compressed: fraction:0.75[,…], tokens:N[,…], every:N, at:I[,…], task-boundary, recorded.",
@@ -366,7 +363,6 @@ class ReplayOptions(RunOptions):
     }
 
     bodies: Any = own(default="all")  # the figures are read from what was forwarded
-
     sessions: Many = own(default=[])
     level: int | None = flag(
         "0: tokens, cache, money, wire, loss. 1: also the next action.", note="0 with echo, else 1", least=0, most=1
