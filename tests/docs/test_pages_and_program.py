@@ -220,3 +220,13 @@ def test_the_table_names_every_verdict():
     told = re.findall(r"^\| `([^`]+)` \|", guide("verdicts"), re.M)
     assert told == ["better", "non-inferior", "inferior", "undecided", "insensitive", "no verdict"]
     assert set(get_args(Verdict)) == set(told)
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted(name for name in PAGES if name.startswith("guide/") or name in ("commands.md", "install.md", "tour.md")),
+)
+def test_a_page_begins_with_what_one_will_be_able_to_do(page):
+    title, first, _ = PAGES[page].split("\n\n", 2)
+    assert title.startswith("# ")
+    assert first.startswith("You will be able to "), f"{page} begins with {first[:60]!r}"
