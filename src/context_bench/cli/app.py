@@ -373,7 +373,9 @@ def _run_line(args: list[str]) -> int:
     except Failed as failed:  # outside a run there is no row that it could become an error of
         _say(failed)
         return Stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as end:
+        if isinstance(end.__cause__, EOFError):  # which the option parser takes for Ctrl-D; nothing here reads on
+            raise end.__cause__ from None
         print(interrupts.outcome(), file=sys.stderr)
         return interrupts.CODE
     except typer.Exit as done:

@@ -55,6 +55,7 @@ ERRORS = [
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
     OverflowError("too\nmany\nlines"),
     BrokenPipeError(32, "not of standard output"),
+    EOFError("marshal data too short"),
 ]
 
 
