@@ -4,11 +4,17 @@
 Report, list of runs and one row are of the store's run `demo`, which is made first if it is not there (about four
 minutes). Two runs compared are taken from the last run of the browser tests (build/pictures), which has two that can be
 compared. The tour's report is of the run that docs/tour.md makes, by its own blocks.
+
+`pictures.py pages` (part of `make pictures`) takes every kind of page whole, in light and dark, three widths and as
+printed, into build/pictures/pages, to be looked at: reports of all kinds, runs, a run's rows, one row of each arm, from
+the stored runs that tests/golden keeps.
 """
 
 from __future__ import annotations
 
+import lzma
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -34,6 +40,8 @@ WINDOWS = {
     for scheme in ("light", "dark")
     for width, height in ((1280, 900), (390, 844))
 }
+KEPT, PAGES = ROOT / "tests" / "golden", TESTED / "pages"
+WIDTHS = (1280, 1920, 390)
 MOST_BYTES, MOST_TOGETHER = 250_000, 2_000_000
 
 
@@ -44,9 +52,9 @@ def made(store: Path) -> None:
 
 
 @contextmanager
-def viewing() -> Iterator[Viewer]:
-    """The viewer of the store at the usual place."""
-    viewer = Viewer(DEFAULT_STORE, result_of=result_of)
+def viewing(store: str = DEFAULT_STORE) -> Iterator[Viewer]:
+    """The viewer of a store; by default of the one at the usual place."""
+    viewer = Viewer(store, result_of=result_of)
     run_sync(viewer.start())
     try:
         yield viewer
@@ -144,6 +152,58 @@ def copy_compared() -> None:
         shutil.copy(taken, OUT / taken.name)
 
 
+def pages(browser: Browser) -> None:
+    """Every kind of page, whole, in all schemes and widths and as printed."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for file in sorted([*KEPT.glob("runs/*.html.xz"), KEPT / "traces" / "report.html.xz"]):
+        name = file.name.partition(".")[0] if file.parent.name == "runs" else "traces"
+        unpacked = Path(f"{name}.html").resolve()
+        unpacked.write_bytes(lzma.decompress(file.read_bytes()))
+        whole(browser, f"{name}-report", "", unpacked.as_uri())
+    assert main(["explain", "bundled:sessions/order-sync-zh", "--html", "explained.html", "--quiet"]) == 0
+    whole(browser, "explain", "", Path("explained.html").resolve().as_uri())
+    for file in sorted(KEPT.glob("stores/*.xz")):
+        name = file.name.partition(".")[0]
+        Path(f"{name}.db").write_bytes(lzma.decompress(file.read_bytes()))
+        with viewing(f"{name}.db") as viewer:
+            for kind, address in addresses(browser, viewer).items():
+                whole(browser, f"{name}-{kind}", viewer.url, viewer.address + address)
+
+
+def addresses(browser: Browser, viewer: Viewer) -> dict[str, str]:
+    """Kind of page → its address: the runs, the newest run, its rows one by one, and a row of each arm."""
+    page = browser.new_page()
+    page.goto(viewer.url)
+    run = page.locator("table.runs tbody th a").first.get_attribute("href") or ""
+    page.goto(f"{viewer.address}{run}?layout=rows")
+    found = {"runs": "/", "run": run, "rows": f"{run}?layout=rows"}
+    for line in page.locator("table.rows tbody tr").all():
+        link = line.locator("th a")
+        if link.count():
+            arm = (line.locator("td").first.text_content() or "").strip()
+            found.setdefault(
+                f"row-of-{re.sub('[^a-z0-9]+', '-', arm.lower()).strip('-')}", link.first.get_attribute("href") or ""
+            )
+    page.close()
+    return found
+
+
+def whole(browser: Browser, name: str, entry: str, address: str) -> None:
+    """One page from top to bottom, in each scheme and width, and printed; `entry` sets the viewer's cookie."""
+    for scheme in ("light", "dark"):
+        for width in WIDTHS:
+            context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
+            page = context.new_page()
+            for url in filter(None, (entry, address)):
+                page.goto(url)
+            page.wait_for_load_state("networkidle")
+            page.screenshot(path=PAGES / f"{name}-{scheme}-{width}.png", full_page=True, animations="disabled")
+            if (scheme, width) == ("light", 1280):
+                page.emulate_media(media="print")
+                page.screenshot(path=PAGES / f"{name}-print.png", full_page=True, animations="disabled")
+            context.close()
+
+
 def check() -> None:
     """Small enough to be committed."""
     sizes = {path.name: path.stat().st_size for path in sorted(OUT.glob("*.png"))}
@@ -170,8 +230,18 @@ def go(store: Path) -> None:
             take(browser, viewer, Path("report.html").resolve())
             tour(browser)
             headline()
+            pages(browser)
             browser.close()
     check()
+
+
+def go_pages() -> None:
+    """The pages to be looked at, and nothing else."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        pages(browser)
+        browser.close()
+    sys.stdout.write(f"pictures: {len(list(PAGES.glob('*.png')))} in {PAGES.relative_to(ROOT)}\n")
 
 
 def copied(store: Path) -> None:
@@ -185,4 +255,7 @@ def copied(store: Path) -> None:
 
 
 if __name__ == "__main__":
-    go(Path(sys.argv[1] if len(sys.argv) > 1 else DEFAULT_STORE))
+    if sys.argv[1:] == ["pages"]:
+        go_pages()
+    else:
+        go(Path(sys.argv[1] if len(sys.argv) > 1 else DEFAULT_STORE))

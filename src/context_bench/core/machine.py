@@ -5,13 +5,15 @@ which process this is.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.core.lazy import LazyModule
@@ -210,3 +212,19 @@ def still_alive(owner: str | None, updated: float, clock: Clock) -> bool:
     except OSError:
         pass
     return _started(int(pid)) == started
+
+
+async def started(*command: str, **settings: Any) -> asyncio.subprocess.Process:
+    """Start a program in a session of its own (`settings`: of `asyncio.create_subprocess_exec`). Cancelled meanwhile,
+    it kills the program with all that it started: asyncio would kill the program alone, and then wait for the rest.
+    """
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*command, start_new_session=True, **settings))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(starting.result().pid, signal.SIGKILL)
+            await starting.result().wait()
+        raise

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, current_ledger
-from context_bench.core.machine import SYSTEM_CLOCK
+from context_bench.core.machine import SYSTEM_CLOCK, started
 from context_bench.core.protocols import function_identity
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import utf8_safe
@@ -104,9 +104,7 @@ class ClaudeCLI:
                 "the claude CLI was not found: install it, and check that `claude` runs in this shell (PATH)"
             )
         pipe = asyncio.subprocess.PIPE
-        program = await asyncio.create_subprocess_exec(
-            *self.command(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=_environment(ledger)
-        )
+        program = await started(*self.command(), stdin=pipe, stdout=pipe, stderr=pipe, env=_environment(ledger))
         try:
             async with asyncio.timeout(max(0.0, time_left(self.timeout))):
                 out, err = await program.communicate(utf8_safe(prompt).encode())

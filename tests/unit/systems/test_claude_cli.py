@@ -153,6 +153,26 @@ async def test_cancelling_kills_it(program):
     assert _gone(int((folder / "child").read_text()))
 
 
+async def test_cancelled_while_it_starts_it_is_killed_with_all_that_it_started(program, monkeypatch):
+    start, opened = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def slow(*command, **settings):
+        process = await start(*command, **settings)
+        await opened.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    folder = program("sleep 300 & echo $! > child; wait")
+    task = asyncio.create_task(ClaudeCLI().aprocess(EXAMPLE))
+    await asyncio.to_thread(_written, folder / "child")
+    task.cancel()
+    await asyncio.sleep(0)
+    opened.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert _gone(int((folder / "child").read_text()))
+
+
 async def test_several_at_once_keep_apart(program):
     program("cat")
     outputs = await asyncio.gather(*(ClaudeCLI().aprocess({"id": i, "context": f"text {i}"}) for i in range(8)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from context_bench.core.errors import BadInput, LimitCrossed, StoreUnusable, UnknownName
 from context_bench.core.keys import stable_hash
-from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, started
 from context_bench.session.flags import Many, flag, own
 from context_bench.session.options import ReplayOptions, WatchOptions
 
@@ -302,12 +302,11 @@ async def _notified(command: str, told: Mapping[str, Any]) -> str | None:
     import signal
 
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await started(
             *shlex.split(command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
         )
     except (OSError, ValueError) as error:
         return f"--notify {command!r} could not be started: {error}"

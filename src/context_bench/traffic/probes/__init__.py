@@ -23,6 +23,7 @@ from typing import IO, Any
 from context_bench.core.errors import BadInput
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, GradeTarget
 from context_bench.core.keys import canonical_json
+from context_bench.core.machine import started
 from context_bench.core.records import Usage
 from context_bench.llm.chat import endpoint
 from context_bench.llm.coding import decode
@@ -312,13 +313,12 @@ async def _started(line: str, port: int, back: str, log: IO[bytes]) -> AsyncIter
     """A proxy that runs until the end, with all that it started; `BadInput` if it does not come up."""
     words = [word.replace("{port}", str(port)).replace("{back}", back) for word in shlex.split(line)]
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await started(
             *words,
             env=dummy_environment(KEY, HF_HUB_OFFLINE="1"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,
         )
     except OSError as error:
         raise BadInput(f"--proxy-command: {words[0]!r} cannot be started: {error.strerror or error}") from None

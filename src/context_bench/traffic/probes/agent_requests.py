@@ -22,6 +22,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, GradeTarget
 from context_bench.core.keys import canonical_json
+from context_bench.core.machine import started
 from context_bench.llm.redact import redact
 from context_bench.llm.servers import ModelServer
 from context_bench.traffic.client import dummy_environment, prepare
@@ -210,13 +211,12 @@ async def _started(line: str) -> AgentStart:
         prepared = prepare(shlex.split(line), provider.url, dummy_environment(KEY))
         with tempfile.TemporaryFile() as log:
             try:
-                agent = await asyncio.create_subprocess_exec(
+                agent = await started(
                     *prepared.command,
                     env=prepared.env,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
                 )
             except OSError as error:
                 raise BadInput(
