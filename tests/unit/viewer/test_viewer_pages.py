@@ -227,17 +227,18 @@ async def test_a_row_its_neighbours_and_the_other_systems(session, first):
     assert "different examples" not in pair
 
 
-async def test_the_summary_is_the_reports_and_is_not_waited_for(session):
-    page = await text_of(session, "/runs/first")
-    assert 'data-fragment="/runs/' in page
-    assert "Worked out" not in page
-    part = await text_of(session, "/runs/first/summary?part")
-    assert "<html" not in part
-    assert re.search(r"short.*full", part, re.S)
-    assert "Manifest" in part
-    again = await text_of(session, "/runs/first")
-    assert "Worked out" in again
-    assert 'class="chipline"' in await text_of(session, "/")
+async def test_the_summary_is_the_reports_and_is_not_waited_for(store_path):
+    async with Viewer(store_path, result_of=result_of) as fresh, session_with(fresh) as session:
+        page = await text_of(session, "/runs/first")
+        assert 'data-fragment="/runs/' in page
+        assert "Worked out" not in page
+        part = await text_of(session, "/runs/first/summary?part")
+        assert "<html" not in part
+        assert re.search(r"short.*full", part, re.S)
+        assert "Manifest" in part
+        again = await text_of(session, "/runs/first")
+        assert "Worked out" in again
+        assert 'class="chipline"' in await text_of(session, "/")
 
 
 async def test_two_runs_compared_pair_by_pair(store_path, session):
