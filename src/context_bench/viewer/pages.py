@@ -486,8 +486,8 @@ def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
     """The figures of a row, ready to be shown."""
     return {
         "scores": [_unit(number(row.scores.get(name)), "score") for name in scores],
-        "sent": _unit(number(row.input_tokens), "tokens"),
-        "forwarded": _unit(number(row.output_tokens), "tokens"),
+        "sent": _unit(number(row.input_tokens), "count"),
+        "forwarded": _unit(number(row.output_tokens), "count"),
         "latency": _unit(number(row.latency), "seconds"),
         "cost": _unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),
         "failure": failure_of(row),
