@@ -1,6 +1,6 @@
 """The machine below a command: its clock, its C allocator (one heap for all threads, and what is free given back to the
-system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders, and
-which process this is.
+system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders,
+which process this is, and programs that it starts.
 """
 
 from __future__ import annotations

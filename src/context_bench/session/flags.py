@@ -220,8 +220,8 @@ def _declared(name: str, value: Flag | Own, inherited: Mapping[str, Flag], type_
             raise TypeError(f"the option {name} is declared twice")
         return DECLARED.setdefault(name, value._replace(type=type_))
     stated = dict(value)
-    declared = DECLARED[stated.pop("of", name)]
-    base = inherited.get(name) or declared
+    of = stated.pop("of", name)
+    base = inherited.get(name) or DECLARED[of]
     return base._replace(**stated, **({} if type_ is None else {"type": type_}))
 
 

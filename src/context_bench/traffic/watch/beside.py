@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
@@ -36,7 +37,7 @@ _TIMEOUT = 600.0
 _CLOSING_SECONDS = 0.25
 
 
-class _OneByOne:
+class _OneByOne(ABC):
     """Takes finished turns and works at them one at a time, beside the watch, which it never holds up.
 
     `counts` says what became of them, `stopped` why no more are taken.
@@ -72,8 +73,9 @@ class _OneByOne:
             async with asyncio.timeout(patience):
                 await self._idle.wait()
 
+    @abstractmethod
     async def _work(self) -> None:
-        raise NotImplementedError
+        """Open what the work needs, and do it for `_each` turn."""
 
     async def _each(self, one: Callable[[Mirror], Awaitable[None]]) -> None:
         while self.stopped is None:
