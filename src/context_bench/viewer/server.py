@@ -300,7 +300,7 @@ class Viewer:
         """Verdicts of each run as far as they need no work: kept with it, or worked out before."""
         runs = [each.run for each in listed if each.run is not None]
         worked = {run.id: self._worker.finished(run) for run in runs}
-        return {run.id: run.summary or (each.listed if (each := worked[run.id]) else None) for run in runs}
+        return {run.id: run.summary or (each.told if (each := worked[run.id]) else None) for run in runs}
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         query = Query.read(request.query)
@@ -317,8 +317,8 @@ class Viewer:
     async def _verdicts(self, request: web.Request) -> web.StreamResponse:
         run = await self._read(self.library.run, request.match_info["run"])
         worked = await self._worker.summary(run)
-        told = {"failure": worked.failure} if worked.failure else worked.listed
-        return self._part(request, "verdicts_part.html.j2", f"{visible(run.name)}: verdicts", run=run, told=told)
+        title = f"{visible(run.name)}: verdicts"
+        return self._part(request, "verdicts_part.html.j2", title, run=run, told=worked.told)
 
     def _part(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:
         """A part for the script, or a page of its own for a reader without one."""

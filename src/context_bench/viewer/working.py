@@ -71,6 +71,11 @@ class Worked:
     at: float = 0.0
     seconds: float = 0.0
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The verdicts as a list of runs shows them, or why there are none."""
+        return {"failure": self.failure} if self.failure else self.listed
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:

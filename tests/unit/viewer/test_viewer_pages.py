@@ -5,6 +5,7 @@ import csv
 import html
 import io
 import json
+import operator
 import re
 
 import pytest
@@ -239,6 +240,12 @@ async def test_the_summary_is_the_reports_and_is_not_waited_for(store_path):
         again = await text_of(session, "/runs/first")
         assert "Worked out" in again
         assert 'class="chipline"' in await text_of(session, "/")
+
+
+async def test_a_run_whose_summary_fails_leaves_the_list_of_runs_whole(store_path):
+    async with Viewer(store_path, result_of=operator.add) as broken, session_with(broken) as session:
+        assert "could not be worked out" in await text_of(session, "/runs/first/verdicts?part")
+        assert "could not be worked out" in await text_of(session, "/")
 
 
 async def test_two_runs_compared_pair_by_pair(store_path, session):
