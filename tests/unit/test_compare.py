@@ -159,6 +159,14 @@ def test_differences_of_data_options_and_versions_are_named():
         "versions of numpy",
     ]
     assert what_differs(first, first) == what_differs({}, {}) == []
+
+
+def test_a_system_within_another_differs_by_more_than_its_place():
+    def of(**inner):
+        return {"engine": {"systems": [{"name": "none", "fingerprint": {"inner": {"class": "Proxy", **inner}}}]}}
+
+    assert what_differs(of(url="http://127.0.0.1:1"), of(url="http://127.0.0.1:2")) == []
+    assert what_differs(of(model="a"), of(model="b")) == ["inner of none"]
     many = {"options": {f"option{n}": n for n in range(40)}}
     assert what_differs({"options": {}}, many)[-1] == "29 more"
     assert what_differs({"options": 3, "engine": [1], "datasets": [2, {}]}, {"datasets": "x"}) == [

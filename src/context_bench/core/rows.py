@@ -400,8 +400,12 @@ def _in_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
         )
         for name in (name for name in ours if name in theirs):
             for key in sorted((ours[name].keys() | theirs[name].keys()) - {"url"}):
-                if ours[name].get(key) != theirs[name].get(key):
-                    yield f"{key} of {name[:80]} {_shown(ours[name].get(key))}, then {_shown(theirs[name].get(key))}"
+                one, other = ours[name].get(key), theirs[name].get(key)
+                if isinstance(one, Mapping) and isinstance(other, Mapping):  # a system within it, wherever that stands
+                    if {**one, "url": ""} != {**other, "url": ""}:
+                        yield f"{key} of {name[:80]}"
+                elif one != other:
+                    yield f"{key} of {name[:80]} {_shown(one)}, then {_shown(other)}"
 
 
 def _in_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
