@@ -300,7 +300,7 @@ class Viewer:
         """Verdicts of each run as far as they need no work: kept with it, or worked out before."""
         runs = [each.run for each in listed if each.run is not None]
         worked = {run.id: self._worker.finished(run) for run in runs}
-        return {run.id: run.summary or (each.told if (each := worked[run.id]) else None) for run in runs}
+        return {run.id: run.summary or (each.summary if (each := worked[run.id]) else None) for run in runs}
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         query = Query.read(request.query)
@@ -318,7 +318,7 @@ class Viewer:
         run = await self._read(self.library.run, request.match_info["run"])
         worked = await self._worker.summary(run)
         title = f"{visible(run.name)}: verdicts"
-        return self._part(request, "verdicts_part.html.j2", title, run=run, told=worked.told)
+        return self._part(request, "verdicts_part.html.j2", title, run=run, told=worked.summary)
 
     def _part(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:
         """A part for the script, or a page of its own for a reader without one."""

@@ -72,7 +72,7 @@ class Worked:
     seconds: float = 0.0
 
     @property
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The verdicts as a list of runs shows them, or why there are none."""
         return {"failure": self.failure} if self.failure else self.listed
 
