@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from context_bench.core import machine
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0 done, 1 failures or a fault of ours, 2 usage, 3 not comparable, 4
@@ -14,6 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises `SystemExit` (code 2, the reason as its text) where there is nothing to run: no system, no such dataset, no
     example.
     """
+    if argv is None:
+        machine.collect_seldom()
     try:
         from context_bench.cli.app import run_line
     except KeyboardInterrupt:

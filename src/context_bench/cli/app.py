@@ -302,8 +302,6 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no
     example).
     """
-    if for_good:
-        machine.collect_seldom()
     with output_files.standard_streams(), faults.noticed(for_good=for_good):
         try:
             if completion_wanted():

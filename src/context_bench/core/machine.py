@@ -5,6 +5,7 @@ which process this is, and programs that it starts.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -25,9 +26,10 @@ else:
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 _ARENAS, _LARGE_BLOCK = 1, 512 * 1024
-#: New containers before the youngest generation is looked through. Loading modules makes them by the hundred thousand,
-#: and a row of a run about a hundred; nearly none is in a circle.
-YOUNG = 10_000
+#: New containers before the youngest generation is looked through, and before that is done for the first time. A short
+#: command makes fewer than that (a run of one example 170,000, nearly all of them modules that stay), a row of a run
+#: about a hundred; nearly none is in a circle.
+YOUNG, FIRST = 10_000, 250_000
 #: Logarithm of the processor's ticks for which a thread of OpenBLAS spins before it sleeps; its own is 26, some 30 ms.
 _SPINNING = ("OPENBLAS_THREAD_TIMEOUT", "16")
 
@@ -83,11 +85,18 @@ def _glibc(name: str) -> Callable[..., int] | None:
 
 
 def collect_seldom() -> None:
-    """Look for garbage after `YOUNG` new containers, not after 700: a twentieth of a short command's CPU. Leaves alone
-    what somebody has turned off or slowed down further.
+    """Look for garbage first after `FIRST` new containers, then after `YOUNG`, not after 700, and not again when the
+    process ends: a quarter of a short command's CPU. Leaves alone what somebody has turned off or slowed down further.
     """
     if gc.isenabled() and 0 < gc.get_threshold()[0] < YOUNG:
-        gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+        gc.set_threshold(FIRST, *gc.get_threshold()[1:])
+        gc.callbacks.append(_first_look)
+        atexit.register(gc.freeze)
+
+
+def _first_look(*_: Any) -> None:
+    gc.callbacks.remove(_first_look)
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
 
 
 def sleep_when_idle() -> None:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from context_bench.core.errors import Stop
-from context_bench.core.machine import YOUNG
+from context_bench.core.machine import FIRST, YOUNG
 
 #: Descriptors a run needs besides those of its workers: store, logs, pipes, listening sockets.
 _SPARE = 64
@@ -145,7 +145,7 @@ def rare_collections() -> Iterator[None]:
     Does nothing where somebody has turned the collector off or slowed it down further.
     """
     before = gc.get_threshold()
-    if not gc.isenabled() or not 0 < before[0] <= YOUNG:
+    if not gc.isenabled() or not 0 < before[0] <= FIRST:
         yield
         return
     gc.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import os
 import subprocess
@@ -129,13 +130,23 @@ def test_circles_are_collected_only_where_that_takes_no_time(monkeypatch: pytest
     assert bool(collected) == frozen
 
 
-@pytest.mark.parametrize(("before", "after"), [(700, machine.YOUNG), (0, 0), (machine.YOUNG * 5, machine.YOUNG * 5)])
-def test_garbage_is_looked_for_seldom_but_never_more_often_than_somebody_asked_for(before: int, after: int):
-    usual = gc.get_threshold()
+@pytest.mark.parametrize(
+    ("before", "first", "later"),
+    [(700, machine.FIRST, machine.YOUNG), (0, 0, 0), (machine.YOUNG * 5, machine.YOUNG * 5, machine.YOUNG * 5)],
+)
+def test_garbage_is_looked_for_seldom_but_never_more_often_than_somebody_asked_for(
+    before: int, first: int, later: int, monkeypatch: pytest.MonkeyPatch
+):
+    usual, heard, at_exit = gc.get_threshold(), list(gc.callbacks), []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
     try:
         gc.set_threshold(before, 10, 10)
         machine.collect_seldom()
-        assert gc.get_threshold() == (after, 10, 10)
+        assert gc.get_threshold() == (first, 10, 10)
+        assert at_exit == ([gc.freeze] if first == machine.FIRST else [])
+        gc.collect()
+        assert gc.get_threshold() == (later, 10, 10)
+        assert gc.callbacks == heard
     finally:
         gc.set_threshold(*usual)
 
