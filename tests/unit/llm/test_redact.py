@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.llm.redact import MASK, bare_url, redact, secrets_in
+from context_bench.llm.redact import MASK, bare_url, redact, secrets_in, without_secrets
+from context_bench.wire.apis.shared import Reply
 
 KEY = "cb-9f3kQ7w1ZpL0xVb2"
 
@@ -70,3 +71,13 @@ def test_large_texts_that_nearly_look_like_keys_are_left_as_they_are(piece):
 @pytest.mark.parametrize("piece", ["*", "sk-", "a***"])
 def test_large_texts_that_are_one_key_are_masked_whole(piece):
     assert redact(piece * 50_000) == MASK
+
+
+def test_a_reply_that_quotes_the_taps_mark_reads_alike_in_every_run() -> None:
+    texts = set()
+    for mark in (f"cb-{'1f' * 20}", f"cb-{'a0' * 20}"):
+        headers = {"authorization": f"Bearer {mark}", "x-goog-api-key": KEY}
+        quoted = f"You sent Bearer {mark}, or {mark}, and {KEY}."
+        reply = without_secrets(Reply(quoted, tool_calls=[{"arguments": quoted}]), secrets_in(headers))
+        texts |= {reply.text, reply.tool_calls[0]["arguments"]}
+    assert texts == {f"You sent {MASK}, or {MASK}, and {MASK}."}
