@@ -131,7 +131,8 @@ _LOOKS_LIKE_A_KEY = (
 _WORD = r"[^\s\"'`<>,;:]+"
 _CREDENTIALS = r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s@\"'<>]{0,1024}@"
 _PARAMETER = r"(?i)([?&;](?:[\w-]{0,60}(?:key|token|secret|sig|signature|password|auth)[\w-]{0,60})=)[^&;\s\"'<>)]+"
-_TAP_MARK = re.compile(r"(?:Bearer )?cb-[0-9a-f]{40}")
+#: Names one conversation to the tap, in the place of a key; alone or after the scheme of a header.
+TAP_MARK = re.compile(r"(?:Bearer )?cb-[0-9a-f]{40}")
 _SECRET_HEADER = re.compile(r"(?i)auth|cookie|(?:^|-)key(?:-|$)|apikey")
 
 
@@ -145,7 +146,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     like a key.
     """
     known = [secret for secret in secrets if secret]
-    text = Masker([*_lasting(known), *environment_values()], MASK).cut(text)
+    text = Masker([*lasting(known), *environment_values()], MASK).cut(text)
     for secret in known:
         if is_searchable(secret):
             text = _mask(text, secret)
@@ -158,6 +159,13 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 def without_parameters(text: str) -> str:
     """`text` without the values of parameters of URLs that are named like a secret (`?api_key=…`)."""
     return _compiled(_PARAMETER).sub(rf"\1{MASK}", text)
+
+
+def lasting(secrets: Iterable[str]) -> tuple[str, ...]:
+    """Those that are not a mark of the tap, of which each conversation has its own: all that is kept of one to look for
+    it in every form would be 6 kB and 0.2 ms a request. A mark goes by its shape.
+    """
+    return tuple(secret for secret in secrets if TAP_MARK.fullmatch(secret) is None)
 
 
 def secrets_in(headers: Mapping[str, str], url: str = "") -> list[str]:
@@ -197,13 +205,6 @@ def _mask(text: str, secret: str) -> str:
     return "".join(kept)
 
 
-def _lasting(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Those that are not a mark of the tap, of which each conversation has its own: all that is kept of one to look for
-    it in every form would be 6 kB and 0.2 ms a request.
-    """
-    return tuple(secret for secret in secrets if _TAP_MARK.fullmatch(secret) is None)
-
-
 @lru_cache(maxsize=64)
 def _hiding(secrets: tuple[str, ...]) -> Masker:
     return Masker(secrets, MASK)
@@ -213,10 +214,10 @@ def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
     """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says. A
     mark of the tap, one for each conversation, goes by its form.
     """
-    hide = _hiding(_lasting(secrets))
+    hide = _hiding(lasting(secrets))
 
     def hidden(text: str) -> str:
-        return _TAP_MARK.sub(MASK, hide.text(text)) if "cb-" in text else hide.text(text)
+        return TAP_MARK.sub(MASK, hide.text(text)) if "cb-" in text else hide.text(text)
 
     reply.text, reply.reasoning, reply.refusal = (
         text and hidden(text) for text in (reply.text, reply.reasoning, reply.refusal)

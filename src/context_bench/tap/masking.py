@@ -14,7 +14,7 @@ from typing import Any
 
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import Masker, secrets_in_url
-from context_bench.llm.redact import secrets_in
+from context_bench.llm.redact import lasting, secrets_in
 
 MASK = "[masked]"
 
@@ -76,7 +76,7 @@ def credentials(headers: Iterable[tuple[str, str]], target: str) -> frozenset[st
         found.update(secrets_in({name: value}))
         if "cookie" in name.lower():
             found.update(item.partition("=")[2].strip() for item in value.split(";"))
-    return frozenset(value for value in found if value)
+    return frozenset(filter(None, lasting(found)))
 
 
 @lru_cache(maxsize=64)
