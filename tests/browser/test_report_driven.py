@@ -232,9 +232,11 @@ def test_traces_open_to_their_pictures_and_hostile_names_stay_text(tmp_path, rea
 @pytest.mark.program("npm")
 def test_no_barriers_in_the_page_of_traces(tmp_path, read, no_barriers):
     file = tmp_path / "traces.html"
-    file.write_text(traces_html([scored("base", f"acme__widget-{n}") for n in range(6)]), encoding="utf-8")
+    rows = [scored(f"agent-{n // 3}", f"acme__widget-{n}") for n in range(27)]
+    file.write_text(traces_html(rows), encoding="utf-8")
     page = read(file)
     assert overflow(page) == 0
+    assert before_appendix(page) <= 4_000
     no_barriers(page)
 
 

@@ -54,7 +54,7 @@ TAGS = {
     ),
     *("h1", "h2", "h3", "h4", "p", "dl", "dt", "dd", "ul", "li", "strong", "span", "abbr", "wbr", "code", "i", "b"),
     *("table", "thead", "tbody", "tr", "th", "td", "label", "input", "select", "option", "button", "noscript"),
-    *("figure", "figcaption", "svg", "g", "path", "line", "circle", "rect", "text"),
+    *("details", "summary", "figure", "figcaption", "svg", "g", "path", "line", "circle", "rect", "text"),
 }
 
 
@@ -106,6 +106,41 @@ def test_it_says_what_was_read_and_missed(two_sets: str) -> None:
     assert "block in the ContextBench paper = symbol here" in text
     for level in ("file", "symbol (“block”)", "span (bytes)", "line"):
         assert text.count(level) >= 2
+
+
+def headings(text: str) -> tuple[list[str], list[str]]:
+    """The ids of the sections before the appendix, apart from notes, and of those in it."""
+    before, _, within = text.partition('<details class="appendix"')
+    return re.findall(r'<h2 id="(?!notes)([^"]+)"', before), re.findall(r'<h2 id="([^"]+)"', within)
+
+
+def test_the_appendix_holds_all_but_what_was_read_the_comparison_and_the_runs(two_sets: str) -> None:
+    before, within = headings(two_sets)
+    assert before == ["verdicts", "s-metrics", "s-rows", "runs"]
+    assert {"s-course", "s-editloc", "s-evidence", "s-regions", "s-solving"} <= set(within)
+    rows = [scored(run, f"acme__widget-{n}") for run in ("base", "other") for n in range(3)]
+    found = compare_traces(rows[:3], rows[3:])
+    assert headings(to_html(rows, more=[comparison_section(found)]))[0] == [
+        *("verdicts", "s-metrics", "s-comparison", "s-rows", "runs")
+    ]
+
+
+def test_many_sets_have_one_line_each_before_the_appendix() -> None:
+    text = to_html([scored(f"agent-{n}", "acme__widget-1") for n in range(4)])
+    before, within = headings(text)
+    assert before == ["verdicts", "s-by-set", "s-rows", "runs"]
+    assert within[0] == "s-metrics"
+    table = text[text.index('id="s-by-set"') : text.index('id="s-rows"')]
+    lines = [" ".join(Elements(line).text.split()) for line in re.findall(r"<tr>.*?</tr>", table, re.S)]
+    assert len(lines) == 5
+    assert lines[0].startswith("Set") and lines[0].endswith("line F1")
+    assert all(line.startswith(f"agent-{n}") and "0.400" in line for n, line in enumerate(lines[1:]))
+
+
+def test_without_a_score_nothing_is_said_of_levels() -> None:
+    rows = [replace(scored(f"agent-{n}", "acme__widget-1"), score=None) for n in range(5)]
+    before, _ = headings(to_html(rows))
+    assert before == ["verdicts", "s-metrics", "runs"]
 
 
 def test_sets_stand_side_by_side_and_rows_open(two_sets: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Any
 
@@ -22,13 +22,14 @@ from context_bench.reports.visible_text import script_json, visible
 from context_bench.traces.reports.run_details import DetailLimits, run_view
 from context_bench.traces.reports.sections import page_of
 from context_bench.traces.reports.trace_summary import TraceSummary, about, summarise
-from context_bench.traces.reports.trace_tables import problems, tells_missed
+from context_bench.traces.reports.trace_tables import by_set, problems, tells_missed
 from context_bench.traces.reports.views import ABOUT_COURSE, course_svg
 from context_bench.traces.trace_rows import TraceRow
 
 MOST_RUNS = 20_000  # in the table of runs
 DETAIL_BYTES = 10_000_000  # of everything that stands behind runs; a thousand runs of usual length have room
 LEAST_ROOM = 3000  # bytes for one run
+_BY_LEVEL = 3  # sets that stand before the appendix with a line for each level; of more there is one line a set
 
 
 def to_html(
@@ -49,6 +50,7 @@ def to_html(
         summary = summarise(rows, about=about(policies.pop()) if len(policies) == 1 else None)
     page = page_of(summary, more=more)
     sets = {label or "traces": one.rows for label, one in summary.sets.items()}
+    leading, appendix = _parted(page.sections, summary)
     runs = _Runs(summary)
     for row in rows:
         runs.add(row)
@@ -60,6 +62,8 @@ def to_html(
         .get_template("traces.html.j2")
         .render(
             page=page,
+            leading=leading,
+            appendix=appendix,
             facts=[*_facts([row for one in sets.values() for row in one]), *page.facts],
             notes=[*page.notes, *notes],
             course=(Markup(drawn[0]), Markup(drawn[1])) if drawn else None,
@@ -75,6 +79,20 @@ def to_html(
             fragments=runs.fragments,
         )
     )
+
+
+def _parted(sections: Sequence[Section], summary: TraceSummary) -> tuple[list[Section], list[Section]]:
+    """The sections that stand before the list of runs, and those of the appendix: what was read in the end, the runs in
+    numbers and a comparison come first, each no longer than a screen or so.
+    """
+    first, rest = list(sections[:1]), list(sections[1:])
+    leading = [each for each in rest if each.id in ("comparison", "rows")]
+    appendix = [each for each in rest if each.id not in ("comparison", "rows")]
+    scored = any(one.figures.rows for one in summary.sets.values())
+    if not scored or len(summary.sets) <= _BY_LEVEL:
+        return [*first, *leading], appendix
+    short = by_set({label: one.figures for label, one in summary.sets.items()})
+    return [short, *leading], [replace(first[0], title=f"{first[0].title}, by level"), *appendix]
 
 
 def _facts(runs: Sequence[TraceRow]) -> list[tuple[str, str]]:

@@ -115,6 +115,24 @@ _SUMS_ABOUT = (
 _COURSE_ABOUT = "Steps are the calls that read, search or list."
 
 
+def by_set(found: Mapping[str, Means]) -> Section:
+    """A line for each set: coverage at every level, and precision and F1 of the lines. For many sets, which would take
+    a page with a line for each level.
+    """
+    told = {f"{LEVEL_NAMES[level]} coverage": f"macro.coverage.{level}" for level in LEVELS}
+    told |= {"line precision": "macro.precision.line", "line F1": "f1_macro.line"}
+    columns = [Column("Set", False), *map(Column, told)]
+    rows: list[list[Cell]] = [
+        [label, *(_value(one.figures.get(key)) for key in told.values())] for label, one in found.items()
+    ]
+    about = "Means over tasks; coverage is recall. Intervals and the other figures of each level stand in the appendix."
+    return Section("by-set", "What had been read in the end", tables=[Table("by-set", columns, rows, about=about)])
+
+
+def _value(mean: FigureMean | None) -> Figure | None:
+    return None if mean is None else _score(mean.value)
+
+
 def _levels(
     name: str,
     kinds: Sequence[tuple[str, str, str]],
