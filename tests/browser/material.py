@@ -13,6 +13,7 @@ from typing import Any
 
 from context_bench.__main__ import main
 from context_bench.core.records import EvalRow
+from context_bench.engine import Arm, RunSettings, execute, open_store
 from context_bench.evaluators import AnswerQuality, LLMJudge
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
@@ -120,6 +121,51 @@ def _measure(folder: Path, run: str, habits: dict[str, str], controls: str) -> N
             str(folder / f"{run}.json"),
         ]
         assert main([*named, *options, *told, "--max-failures", "1"]) == 0
+
+
+class Echo:
+    """Answers one example in two rightly, or all."""
+
+    def __init__(self, name: str, every: int = 1) -> None:
+        self.name, self.every = name, every
+
+    def process(self, example: dict[str, Any]) -> dict[str, Any]:
+        number = int(example["id"].rpartition("-")[2])
+        return {**example, "response": example["answer"] if number % self.every == 0 else "I do not know."}
+
+
+LONG = ("http://127.0.0.1:8080/v1/compress", "agent_memory_with_summaries_and_everything", "production-proxy-with-bm25")
+
+
+def long_names(folder: Path) -> Path:
+    """The store of four runs whose names, systems, data and model are long."""
+    path = folder / "long.db"
+    names = ("full", *LONG)
+    told = {
+        "cells": [{"labels": {}, "systems": list(names), "baseline": "full", "controls": ["full"]}],
+        "margin": {"value": 0.02, "rule": "given", "score_field": "f1"},
+        "options": {"seed": 0, "score_field": "f1", "model": "anthropic/claude-haiku-4-5-20251001"},
+        "datasets": [{"name": "LongBench-v2/single-document-questions.jsonl"}],
+    }
+
+    async def make() -> None:
+        store = open_store(path)
+        try:
+            for number in range(4):
+                await execute(
+                    store,
+                    name=f"nightly_comparison_of_everything_against_everything_{number}",
+                    arms=[Arm(Echo(name, 1 + place)) for place, name in enumerate(names)],
+                    examples=[_house(n) for n in range(12)],
+                    evaluators=[AnswerQuality()],
+                    manifest=told,
+                    settings=RunSettings(late_grace=0.0),
+                )
+        finally:
+            store.close()
+
+    run_sync(make())
+    return path
 
 
 class Gated:

@@ -92,6 +92,37 @@ def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
     assert "token" not in page.url
 
 
+#: Titles of columns with how far their words begin (or end, where they are numbers) from those of their cells.
+BESIDE_THEIR_COLUMN = """() => {
+  const words = (cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return range.getBoundingClientRect();
+  };
+  return [...document.querySelectorAll("table")].filter((table) => table.tHead).flatMap((table) =>
+    [...table.tHead.rows[0].cells].map((head, at) => {
+      const cells = [...table.tBodies[0].rows].map((row) => row.cells[at]).filter((cell) => cell && words(cell).width);
+      if (!cells.length || !words(head).width) return null;
+      const numbers = getComputedStyle(cells[0]).textAlign === "right";
+      const far = numbers ? words(head).right - Math.max(...cells.map((cell) => words(cell).right))
+                          : words(head).left - Math.min(...cells.map((cell) => words(cell).left));
+      return Math.abs(far) > 2 ? `${head.textContent.trim()}: ${far}` : null;
+    }).filter(Boolean));
+}"""
+
+
+def test_long_names_widen_no_list_and_titles_stand_above_their_columns(folder, aside, visit):
+    with viewing(aside(material.long_names, folder)) as viewer:
+        page = visit(viewer)
+        expect(page.locator("table.runs .chipline")).to_have_count(12)
+        clipped = "document.querySelector('.scroll').scrollWidth - document.querySelector('.scroll').clientWidth"
+        assert page.evaluate(clipped) == 0
+        assert page.evaluate(BESIDE_THEIR_COLUMN) == []
+        run_page(page, "nightly_comparison_of_everything_against_everything_3")
+        expect(page.locator("table.matrix")).to_be_visible()
+        assert page.evaluate(BESIDE_THEIR_COLUMN) == []
+
+
 def test_runs_are_found_by_name(viewer, visit):
     page = visit(viewer)
     page.get_by_role("searchbox").fill("later")
