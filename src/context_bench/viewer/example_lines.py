@@ -8,7 +8,7 @@ import csv
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
@@ -128,6 +128,44 @@ def lines_at(
             said = texts.get(some.place, {})
             made.append(ExampleLine(each, some.row, said.get("question", ""), said.get("answer", ""), answers))
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Where one of a list stands: `number` from 1 among `total` (`None`: not in it), and those before and after it.
+    `what`: of what there are so many.
+    """
+
+    number: int | None = None
+    total: int = 0
+    previous: Place | None = None
+    following: Place | None = None
+    what: str = "row"
+
+    @classmethod
+    def among(cls, order: array[int], packed: int, what: str = "row") -> Neighbours:
+        """In a list of packed places."""
+        if packed not in order:
+            return cls(total=len(order), what=what)
+        at = order.index(packed)
+        previous = Place.unpack(order[at - 1]) if at else None
+        following = Place.unpack(order[at + 1]) if at + 1 < len(order) else None
+        return cls(at + 1, len(order), previous, following, what)
+
+
+def beside_line(
+    store: Store, run: ListedRun, order: array[int], packed: int, columns: Sequence[tuple[int, str]]
+) -> Neighbours:
+    """The lines before and after an example in a list of them, each as its row by the first of the columns that has
+    one.
+    """
+
+    def row(line: Place | None) -> Place | None:
+        wanted = [line._replace(arm=arm) for arm, _ in columns] if line is not None else []
+        return next((at for at, _ in row_lists.rows_at(store, run, wanted)), None)
+
+    found = Neighbours.among(order, packed, "example")
+    return replace(found, previous=row(found.previous), following=row(found.following))
 
 
 def _answer(at: Place, row: EvalRow, base: EvalRow | None, response: str, standard: Standard) -> ExampleAnswer:

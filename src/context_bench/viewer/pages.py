@@ -38,7 +38,9 @@ from context_bench.viewer.example_lines import (
     MOST_SYSTEMS,
     ExampleAnswer,
     ExampleLine,
+    Neighbours,
     Standard,
+    beside_line,
     failure_of,
     lines_at,
     written_lines,
@@ -100,6 +102,10 @@ class Query:
     def narrowed(self) -> bool:
         """Is this more than the first page of everything?"""
         return replace(self, layout="") != Query()
+
+    def of_lines(self, run: ListedRun) -> bool:
+        """Is this list of the run one of examples, not of rows?"""
+        return self.layout == "matrix" or (self.layout != "rows" and len(run.systems) > 1)
 
     def parameters(self, **changed: object) -> str:
         """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its
@@ -218,8 +224,8 @@ class RowPage:
 
 @dataclass(slots=True)
 class RowView:
-    """One row with what is behind it, its neighbours among the rows asked for, and all systems' answers to the same
-    example, its own first.
+    """One row with what is behind it, its neighbours among the rows (or lines of examples) asked for, and all systems'
+    answers to the same example, its own first.
     """
 
     run: ListedRun
@@ -227,10 +233,7 @@ class RowView:
     place: Place
     row: EvalRow
     detail: Mapping[str, Any] | None
-    number: int | None = None  # from 1, among `total`
-    total: int = 0
-    previous: Place | None = None
-    following: Place | None = None
+    beside: Neighbours = field(default_factory=Neighbours)
     answers: list[ExampleAnswer] = field(default_factory=list)
 
 
@@ -296,7 +299,7 @@ class Library:
         facets = self._facets.of(run, "facets", lambda: row_lists.facets(self.store, run))
         order, found = self._chosen(run, query)
         page = RowPage(run, query, facets, [], len(order), found, standard=self._standard(run))
-        if query.layout == "matrix" or (query.layout != "rows" and len(run.systems) > 1):
+        if query.of_lines(run):
             self._add_lines(page, order)
             return page
         some = [Place.unpack(packed) for packed in order[(page.page - 1) * PAGE : page.page * PAGE]]
@@ -354,15 +357,13 @@ class Library:
         """One row. Raises `UnknownName` if the run has none there."""
         row = self.row_at(run, place)
         view = RowView(run, query, place, row, self._detail(run, row))
-        order, _ = self._chosen(run, query)
-        view.total = len(order)
-        if place.packed in order:
-            at = order.index(place.packed)
-            view.number = at + 1
-            view.previous = Place.unpack(order[at - 1]) if at else None
-            view.following = Place.unpack(order[at + 1]) if at + 1 < len(order) else None
         columns = sorted(run.systems, key=lambda each: each[0] != place.arm)
         packed = Place(0, place.position, place.trial).packed
+        order, _ = self._chosen(run, query)
+        if query.of_lines(run):
+            view.beside = beside_line(self.store, run, self._examples(run, query, order), packed, columns)
+        else:
+            view.beside = Neighbours.among(order, place.packed)
         (line,) = lines_at(self.store, run, [packed], columns, self._standard(run))
         view.answers = [each for each in line.answers if each is not None]
         return view

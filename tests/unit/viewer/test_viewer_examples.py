@@ -55,6 +55,42 @@ async def test_a_line_holds_an_example_with_the_answer_of_every_system_and_wheth
     assert "f1 of at least 0.7" in re.sub("<[^>]*>", "", text)
 
 
+@pytest.mark.parametrize(
+    "asked", ["change=lost", "change=gained", "failed=1", "q=gold1&sort=of%3Ashort", "system=short"]
+)
+async def test_from_a_line_of_the_list_one_goes_on_to_the_next_line(session, asked):
+    listed = await text_of(session, f"/runs/first?{asked}")
+    order = list(lines(listed))
+    total = int(re.search(r"of ([\d,]+) examples", listed)[1])
+    assert total == len(order) or len(order) == PAGE
+    address = html.unescape(re.search(r'<th scope="row"><a href="([^"]*)"', listed.partition("matrix")[2])[1])
+    walked, back = [], []
+    while address and len(walked) < len(order):
+        text = await text_of(session, address)
+        walked.append(html.unescape(re.search(r"<h1>([^<]*) <span", text)[1]))
+        assert f"example {len(walked)} of {total}" in text
+        address, last = _leads(text, "next"), address
+    assert walked == order
+    while last:
+        back.append(html.unescape(re.search(r"<h1>([^<]*) <span", text := await text_of(session, last))[1]))
+        last = _leads(text, "prev")
+    assert back == order[::-1]
+
+
+def _leads(text, where):
+    found = re.search(rf'<a href="([^"]*)" rel="{where}"', text)
+    return html.unescape(found[1]) if found else None
+
+
+async def test_the_next_line_is_told_of_the_same_system_where_it_has_a_row(session, first):
+    lost = [row.example_id for row in _moved(first, "lost")]
+    one, other = (f"1-{name.rpartition('-')[2]}-0" for name in lost[:2])
+    text = await text_of(session, f"/runs/first/rows/{one}?change=lost")
+    assert f"/rows/{other}?change=lost" in text
+    of_baseline = await text_of(session, f"/runs/first/rows/0{one[1:]}?change=lost")
+    assert f"/rows/0{other[1:]}?change=lost" in of_baseline
+
+
 @pytest.mark.parametrize("change", ["lost", "gained", "same"])
 async def test_examples_are_those_whose_score_moved_so(session, first, change):
     expected = [row.example_id for row in _moved(first, change)]

@@ -210,10 +210,10 @@ async def test_a_search_that_stops_early_says_so_and_goes_on(served, session):
 
 async def test_a_row_its_neighbours_and_the_other_systems(session, first):
     order = places(row for row in first if row.errors)
-    text = await text_of(session, f"/runs/first/rows/{order[3]}?failed=1")
+    text = await text_of(session, f"/runs/first/rows/{order[3]}?failed=1&layout=rows")
     assert f"row 4 of {len(order)}" in text
-    assert re.search(rf'/rows/{order[2]}\?failed=1" rel="prev"', text)
-    assert re.search(rf'/rows/{order[4]}\?failed=1" rel="next"', text)
+    assert re.search(rf'/rows/{order[2]}\?failed=1&amp;layout=rows" rel="prev"', text)
+    assert re.search(rf'/rows/{order[4]}\?failed=1&amp;layout=rows" rel="next"', text)
     whole = await text_of(session, "/runs/first/rows/1-4-0")
     assert "gold4" in whole
     assert "What is the word? (4)" in whole
