@@ -132,7 +132,7 @@ def lines_at(
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Where one of a list stands: `number` from 1 among `total` (`None`: not in it), and those before and after it.
+    """The place of one in a list: `number` from 1 among `total` (`None`: not in it), and those before and after it.
     `what`: of what there are so many.
     """
 

@@ -133,7 +133,8 @@ def test_many_sets_have_one_line_each_before_the_appendix() -> None:
     table = text[text.index('id="s-by-set"') : text.index('id="s-rows"')]
     lines = [" ".join(Elements(line).text.split()) for line in re.findall(r"<tr>.*?</tr>", table, re.S)]
     assert len(lines) == 5
-    assert lines[0].startswith("Set") and lines[0].endswith("line F1")
+    assert lines[0].startswith("Set")
+    assert lines[0].endswith("line F1")
     assert all(line.startswith(f"agent-{n}") and "0.400" in line for n, line in enumerate(lines[1:]))
 
 
