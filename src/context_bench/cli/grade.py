@@ -22,9 +22,10 @@ from context_bench.core.records import Example
 from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.llm.redact import key_in, redact
 from context_bench.session import interrupts
-from context_bench.session.flags import Many, flag, options_of, own, takes
+from context_bench.session.flags import flag, options_of, own, takes
 from context_bench.session.gate import Check, as_junit
 from context_bench.session.grade import answer_of, as_output, grade_of_result, heading_points
+from context_bench.session.offers import Many
 from context_bench.session.options import RunOptions
 from context_bench.session.output_files import say, write_out
 

@@ -2,19 +2,19 @@
 one line.
 
 A class of options names each with its type and `flag(...)`; `own(...)` states in what a command's option differs from
-the declared one. pydantic is not loaded before values are read, so that help stays quick.
+the declared one.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache, wraps
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
+from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -22,7 +22,6 @@ from typing import (
     Self,
     TypeVar,
     Union,
-    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -30,9 +29,8 @@ from typing import (
 
 import typer
 
-from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.errors import BadInput, BadSpec
-from context_bench.core.numbers import MOST_PORT, number, whole
+from context_bench.session.offers import Misfit, Misfits, ValueReader, json_of
 
 
 class Flag(NamedTuple):
@@ -69,78 +67,6 @@ class Flag(NamedTuple):
     type: Any = None
 
 
-class ValueCheck(NamedTuple):
-    """Changes to a value before or after its type is checked. `split`: one text that holds several values."""
-
-    before: Callable[[Any], Any] | None = None
-    after: Callable[[Any], Any] | None = None
-    split: bool = False
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        schema = handler(source)
-        if self.before is not None:
-            schema = core_schema.no_info_before_validator_function(self.before, schema)
-        if self.after is not None:
-            schema = core_schema.no_info_after_validator_function(self.after, schema)
-        return schema
-
-
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) or value is None else [value]
-
-
-def _comma(value: Any) -> Any:
-    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
-
-
-def _url(value: str) -> str:
-    if (fault := fault_of(value.strip())) is not None:
-        raise ValueError(f"{fault}; expected {EXPECTED}")
-    return value.strip()
-
-
-def _url_or_name(value: str) -> str:
-    return _url(value) if value.startswith(("http:", "https:")) or "://" in value else value
-
-
-def _port_or_url(value: str) -> str:
-    if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
-        raise ValueError(
-            f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap"
-        )
-    return _url_or_name(value)
-
-
-def number_or_all(value: Any) -> Any:
-    """A whole number above 0, or `all`; `ValueError` for anything else."""
-    if value is None or value == "all":
-        return value
-    if not str(value).isdecimal() or int(value) < 1:
-        raise ValueError("expected a whole number above 0, or all")
-    return int(value)
-
-
-def _numbers(value: Any) -> Any:
-    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
-    given = [str(item).strip() for item in items if str(item).strip()]
-    if any(not item.isdecimal() or int(item) < 1 for item in given):
-        raise ValueError("expected whole numbers above 0, such as 1,5,10")
-    return sorted({int(item) for item in given})
-
-
-#: A base URL, and what may be one or the name of something else.
-Url = Annotated[str, ValueCheck(after=_url)]
-UrlOrName = Annotated[str, ValueCheck(after=_url_or_name)]
-PortOrUrl = Annotated[str, ValueCheck(after=_port_or_url)]
-#: Values of a flag that can be repeated, and of one that separates them by commas.
-Urls = Annotated[list[Url], ValueCheck(before=_listed)]
-Many = Annotated[list[str], ValueCheck(before=_listed)]
-Comma = Annotated[list[str], ValueCheck(before=_comma, split=True)]
-Numbers = Annotated[list[int], ValueCheck(before=_numbers, split=True)]
-
-
 class Own(dict[str, Any]):
     """In what one command's option differs from the declared one."""
 
@@ -162,14 +88,18 @@ def own(help: str | None = None, **changes: Any) -> Any:  # noqa: A002
     return Own(changes | ({} if help is None else {"help": help}) | ({"bounds": bounds} if bounds else {}))
 
 
+#: The default of an option that has to be given.
+REQUIRED = object()
+
 #: Every option of the program, by the name of its field.
 DECLARED: dict[str, Flag] = {}
 
 
 @dataclass_transform(kw_only_default=True)
 class OptionSet:
-    """Base of the classes of options. An instance is a validated pydantic record; until one is made, no pydantic is
-    loaded.
+    """Base of the classes of options. An instance has a value for each of them, of its type and within its bounds.
+
+    `Misfits` names every value that does not fit.
     """
 
     flags: ClassVar[dict[str, Flag]] = {}
@@ -180,38 +110,60 @@ class OptionSet:
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        stated = {name: value for name, value in vars(cls).items() if isinstance(value, Flag | Own)}
-        types = inspect.get_annotations(cls, eval_str=True) if stated else {}
+        types = inspect.get_annotations(cls, eval_str=True)
         cls.flags = dict(cls.flags)
-        for name, value in stated.items():
-            delattr(cls, name)
-            cls.flags[name] = _declared(name, value, cls.flags, types.get(name))
+        for name, type_ in types.items():
+            value = vars(cls).get(name, REQUIRED)
+            if isinstance(value, Flag | Own):
+                delattr(cls, name)
+                cls.flags[name] = _declared(name, value, cls.flags, type_)
+            elif ClassVar not in (type_, get_origin(type_)):
+                cls.flags[name] = Flag("", value, type=type_)
         for name, change in vars(cls).get("changes", {}).items():
             cls.flags[name] = _declared(name, change, cls.flags, None)
 
-    def __new__(cls, **_values: Any) -> Self:
-        made: Self = object.__new__(_record(cast("Any", cls)))
-        return made
+    def __init__(self, **values: Any) -> None:
+        reader = ValueReader()
+        for name, option in self.flags.items():
+            if name in values:
+                vars(self)[name] = reader.read(values[name], option.type, (name,), option.bounds)
+            elif option.default is REQUIRED:
+                reader.found.append(Misfit((name,), values, "this has to be given"))
+            else:
+                vars(self)[name] = copy(option.default)
+        reader.found += [Misfit((name,), value, "") for name, value in values.items() if name not in self.flags]
+        if reader.found:
+            raise Misfits(reader.found)
+        vars(self)["_given"] = set(values)
+        self.settled()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        self.given.add(name)
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, option in self.flags.items() if not option.secret)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def given(self) -> set[str]:
+        """Names of the values that were given, or set since."""
+        found: set[str] = vars(self)["_given"]
+        return found
 
     def settled(self) -> None:
         """Set what follows from other options."""
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        record = _record(cast("Any", cls))
-        return handler(source) if record is cls else handler.generate_schema(record)
+    def as_json(self, leave_out: Collection[str] = ()) -> dict[str, Any]:
+        """The values for JSON, without those that are secret."""
+        shown = {name for name, option in self.flags.items() if not option.secret}.difference(leave_out)
+        return {name: json_of(getattr(self, name)) for name in self.flags if name in shown}
 
-    if TYPE_CHECKING:
-
-        @property
-        def model_fields_set(self) -> set[str]:
-            """Names of the values that were given."""
-
-        def model_dump(self, *, mode: str = "python", exclude: set[str] | None = None) -> dict[str, Any]:
-            """The values as plain data."""
-
-        def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-            """The same options with some values replaced."""
+    def replaced(self, **values: Any) -> Self:
+        """The same options with some values replaced, which are not checked."""
+        made = copy(self)
+        vars(made).update(values, _given=self.given | set(values))
+        return made
 
 
 def _declared(name: str, value: Flag | Own, inherited: Mapping[str, Flag], type_: Any) -> Flag:
@@ -223,27 +175,6 @@ def _declared(name: str, value: Flag | Own, inherited: Mapping[str, Flag], type_
     of = stated.pop("of", name)
     base = inherited.get(name) or DECLARED[of]
     return base._replace(**stated, **({} if type_ is None else {"type": type_}))
-
-
-@cache
-def _record(kind: Any) -> Any:
-    """The pydantic model of a class of options."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
-
-    if issubclass(kind, BaseModel):
-        return kind
-
-    class Strict(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
-        def model_post_init(self, _: Any, /) -> None:
-            self.settled()  # type: ignore[attr-defined]
-
-    fields: dict[str, Any] = {
-        name: (one.type, Field(one.default, **(one.bounds or {}), exclude=one.secret or None, repr=not one.secret))
-        for name, one in kind.flags.items()
-    }
-    return create_model(kind.__name__, __base__=(kind, Strict), __module__=kind.__module__, **fields)
 
 
 # --- the parser's parameters ---
@@ -367,16 +298,14 @@ def read_options(given: dict[str, Any], config: Path | None, kind: type[Read]) -
     """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has
     there.
     """
-    from pydantic import ValidationError
-
     values = {**(_read_toml(config) if config else {}), **given}
     try:
         return kind(**values)
-    except ValidationError as error:
-        found = error.errors()
-        in_file = config is not None and not any(item["loc"][:1] and item["loc"][0] in given for item in found)
+    except Misfits as misfits:
+        in_file = config is not None and not any(each.place[0] in given for each in misfits.found)
         raise BadSpec(
-            str(config) if in_file else "the command line", [_fault(item, kind, given, config) for item in found]
+            str(config) if in_file else "the command line",
+            [_fault(each, kind, given, config) for each in misfits.found],
         ) from None
 
 
@@ -392,9 +321,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in read.items()}
 
 
-def _fault(item: Any, kind: type[OptionSet], given: Mapping[str, Any], config: Path | None) -> str:
-    where = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
+def _fault(one: Misfit, kind: type[OptionSet], given: Mapping[str, Any], config: Path | None) -> str:
+    where = ".".join(str(part) for part in one.place)
+    if not one.expected:
         near = difflib.get_close_matches(where, kind.flags, n=1)
         return (
             f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: "
@@ -402,47 +331,15 @@ def _fault(item: Any, kind: type[OptionSet], given: Mapping[str, Any], config: P
         )
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
-    value = repr(item["input"])[:400]
-    if config is not None and isinstance(item["input"], dict) and where in kind.flags and where not in given:
-        inside = ", ".join(map(str, list(item["input"])[:10]))
+    value = repr(one.value)[:400]
+    if config is not None and isinstance(one.value, dict) and where in kind.flags and where not in given:
+        inside = ", ".join(map(str, list(one.value)[:10]))
         return redact(
             f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})"
         )
-    if config is not None and item["loc"] and item["loc"][0] not in given:
-        return redact(f"{where} = {value}: {_expected(item, kind)}")
-    if len(item["loc"]) == 2 and isinstance(item["loc"][1], int):  # one of several, each with a flag of its own
-        where = str(item["loc"][0])
+    if config is not None and one.place[0] not in given:
+        return redact(f"{where} = {value}: {one.expected}")
+    if len(one.place) == 2 and isinstance(one.place[1], int):  # one of several, each with a flag of its own
+        where = str(one.place[0])
     names = kind.flags[where].names.split() if where in kind.flags else []
-    return redact(f"{names[0] if names else '--' + where.replace('_', '-')} {value}: {_expected(item, kind)}")
-
-
-_SORTS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list",
-    "dict": "a table",
-}
-_BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
-
-
-def _expected(item: Any, kind: type[OptionSet]) -> str:
-    """The values that fit, in our words where it is about a sort of value or its bounds."""
-    if item["type"] == "literal_error":
-        return f"expected {item['ctx']['expected'].replace(chr(39), '')}"
-    if item["type"] == "missing":
-        return "this has to be given"
-    option = kind.flags.get(str(item["loc"][0])) if len(item["loc"]) == 1 else None
-    limits = option.bounds or {} if option is not None else {}
-    bounds = [words.format(limits[name]) for name, words in _BOUNDS.items() if name in limits]
-    sort = next((word for name, word in _SORTS.items() if item["type"].startswith(f"{name}_")), None)
-    if sort is None and bounds:
-        sort = _SORTS["int" if "int" in str(option and option.type) else "float"]
-    if sort is None:
-        return str(item["msg"].removeprefix("Value error, "))
-    expected = f"expected {' '.join([sort, ' and '.join(bounds)]).strip()}"
-    given = number(item["input"])
-    if limits.get("lt") == 1 and given is not None and 1 <= given <= 100:
-        return f"{expected}, a share of 1: {given:g} points of 100 are {given / 100:g}"
-    return expected
+    return redact(f"{names[0] if names else '--' + where.replace('_', '-')} {value}: {one.expected}")

@@ -1,17 +1,21 @@
-"""Values that the shell offers for an option: runs of the store, datasets, systems, report formats; and defaults of
-several commands.
+"""Values of options: their types and how they are read, what the shell offers, and defaults of several commands.
 
-Nothing opens the store as a run does, so a key press is answered at once. Errors are silent. Nothing here loads
-pydantic.
+What the shell offers (runs of the store, datasets, systems, report formats) opens no store as a run does, so a key
+press is answered at once, and its errors are silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 from urllib.parse import quote
+
+from context_bench.core.addresses import EXPECTED, fault_of
+from context_bench.core.numbers import MOST_PORT, number, whole
 
 _MOST_RUNS = 200
 Offered = Callable[[Any, list[str], str], list[str]]
@@ -129,6 +133,208 @@ records = _named("meta", "hashes", "redacted", "full")
 wires = _named("openai", "anthropic", "responses")
 bodies = _named("all", "changed", "none")
 upstreams = _named("embedded", "echo")
+
+
+class ValueCheck(NamedTuple):
+    """Changes to a value before or after its type is checked. `split`: one text that holds several values."""
+
+    before: Callable[[Any], Any] | None = None
+    after: Callable[[Any], Any] | None = None
+    split: bool = False
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) or value is None else [value]
+
+
+def _comma(value: Any) -> Any:
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+
+
+def _url(value: str) -> str:
+    if (fault := fault_of(value.strip())) is not None:
+        raise ValueError(f"{fault}; expected {EXPECTED}")
+    return value.strip()
+
+
+def _url_or_name(value: str) -> str:
+    return _url(value) if value.startswith(("http:", "https:")) or "://" in value else value
+
+
+def _port_or_url(value: str) -> str:
+    if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
+        raise ValueError(
+            f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap"
+        )
+    return _url_or_name(value)
+
+
+def number_or_all(value: Any) -> Any:
+    """A whole number above 0, or `all`; `ValueError` for anything else."""
+    if value is None or value == "all":
+        return value
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ValueError("expected a whole number above 0, or all")
+    return int(value)
+
+
+def _numbers(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    given = [str(item).strip() for item in items if str(item).strip()]
+    if any(not item.isdecimal() or int(item) < 1 for item in given):
+        raise ValueError("expected whole numbers above 0, such as 1,5,10")
+    return sorted({int(item) for item in given})
+
+
+#: A base URL, and what may be one or the name of something else.
+Url = Annotated[str, ValueCheck(after=_url)]
+UrlOrName = Annotated[str, ValueCheck(after=_url_or_name)]
+PortOrUrl = Annotated[str, ValueCheck(after=_port_or_url)]
+#: Values of a flag that can be repeated, and of one that separates them by commas.
+Urls = Annotated[list[Url], ValueCheck(before=_listed)]
+Many = Annotated[list[str], ValueCheck(before=_listed)]
+Comma = Annotated[list[str], ValueCheck(before=_comma, split=True)]
+Numbers = Annotated[list[int], ValueCheck(before=_numbers, split=True)]
+
+
+class Misfit(NamedTuple):
+    """A value that does not fit its option. `place`: the option, then keys and positions within its value. `expected`:
+    what would fit; empty where there is no such option.
+    """
+
+    place: tuple[str | int, ...]
+    value: Any
+    expected: str
+
+
+class Misfits(ValueError):
+    """Values do not fit their options; `found` has all of them."""
+
+    def __init__(self, found: list[Misfit]) -> None:
+        self.found = found
+        told = ((".".join(map(str, each.place)), each.expected or "no such option") for each in found)
+        super().__init__("; ".join(f"{where}: {what}" for where, what in told))
+
+
+_TRUTHS = dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True) | dict.fromkeys(
+    ("0", "false", "f", "no", "n", "off"), False
+)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise TypeError
+    return int(value)
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+#: Type → its words, and the function that reads a value as one; it raises one of `_UNFIT` for what is none.
+_SORTS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    int: ("a whole number", _whole),
+    float: ("a number", _amount),
+    bool: ("true or false", lambda value: _TRUTHS[str(value).lower()]),
+    str: ("text", _text),
+    Path: ("a path", Path),
+}
+_UNFIT = (TypeError, ValueError, KeyError, OverflowError)
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("at least {:g}", operator.ge),
+    "gt": ("above {:g}", operator.gt),
+    "le": ("at most {:g}", operator.le),
+    "lt": ("below {:g}", operator.lt),
+}
+
+
+class ValueReader:
+    """Reads values as the types of their options; `found` has those that do not fit."""
+
+    def __init__(self) -> None:
+        self.found: list[Misfit] = []
+
+    def read(
+        self, value: Any, type_: Any, place: tuple[str | int, ...], bounds: Mapping[str, float] | None = None
+    ) -> Any:
+        """The value as one of that type: a type of `_SORTS`, a list, a table, a class of options, a `Literal`, one of
+        several, or `Any`; changed by its `ValueCheck`.
+        """
+        origin, parts = get_origin(type_), get_args(type_)
+        if origin is Annotated:
+            return self._checked(value, parts, place)
+        if origin in (Union, UnionType):
+            inner = [each for each in parts if each is not NoneType]
+            return None if value is None else self.read(value, inner[0] if len(inner) == 1 else Any, place, bounds)
+        if origin is Literal:
+            expected = " or ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+            return value if value in parts else self._misfit(place, value, f"expected {expected}")
+        if origin is list:
+            if not isinstance(value, list | tuple):
+                return self._misfit(place, value, "expected a list")
+            return [self.read(each, parts[0], (*place, at)) for at, each in enumerate(value)]
+        if origin is dict or hasattr(type_, "flags"):
+            return self._table(value, type_, place)
+        return value if type_ is Any else self._one(value, type_, place, bounds or {})
+
+    def _checked(self, value: Any, parts: tuple[Any, ...], place: tuple[str | int, ...]) -> Any:
+        """A value with a `ValueCheck`."""
+        before = len(self.found)
+        check: ValueCheck = parts[1]
+        try:
+            made = self.read(value if check.before is None else check.before(value), parts[0], place)
+            return made if check.after is None or len(self.found) > before else check.after(made)
+        except ValueError as error:
+            return self._misfit(place, value, str(error))
+
+    def _table(self, value: Any, type_: Any, place: tuple[str | int, ...]) -> Any:
+        of_options = hasattr(type_, "flags")
+        if not isinstance(value, dict):
+            return value if of_options and isinstance(value, type_) else self._misfit(place, value, "expected a table")
+        if not of_options:
+            return dict(value)
+        try:
+            return type_(**value)
+        except Misfits as inside:
+            self.found += [each._replace(place=(*place, *each.place)) for each in inside.found]
+
+    def _one(self, value: Any, type_: Any, place: tuple[str | int, ...], bounds: Mapping[str, float]) -> Any:
+        sort, reader = _SORTS[type_]
+        try:
+            made = reader(value)
+            if all(_BOUNDS[name][1](made, limit) for name, limit in bounds.items()):
+                return made
+        except _UNFIT:
+            pass
+        limits = " and ".join(words.format(bounds[name]) for name, (words, _) in _BOUNDS.items() if name in bounds)
+        expected, given = f"expected {sort} {limits}".strip(), number(value)
+        if bounds.get("lt") == 1 and given is not None and 1 <= given <= 100:
+            expected += f", a share of 1: {given:g} points of 100 are {given / 100:g}"
+        return self._misfit(place, value, expected)
+
+    def _misfit(self, place: tuple[str | int, ...], value: Any, expected: str) -> None:
+        self.found.append(Misfit(place, value, expected))
+
+
+def json_of(value: Any) -> Any:
+    """A read value for JSON."""
+    if isinstance(value, dict):
+        return {name: json_of(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [json_of(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)  # a moment of TOML; a path
 
 
 DEFAULT_MODEL = "claude-haiku-4-5-20251001"

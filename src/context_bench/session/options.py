@@ -5,21 +5,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from context_bench.core.numbers import whole
 from context_bench.session import offers
-from context_bench.session.flags import (
+from context_bench.session.flags import OptionSet, flag, own
+from context_bench.session.offers import (
+    DEFAULT_CONTROLS,
+    DEFAULT_MODEL,
+    DEFAULT_STORE,
     Comma,
     Many,
     Numbers,
-    OptionSet,
     PortOrUrl,
     Url,
     UrlOrName,
     Urls,
     ValueCheck,
-    flag,
     number_or_all,
-    own,
 )
-from context_bench.session.offers import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 
 
 class Common(OptionSet):

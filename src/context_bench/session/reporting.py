@@ -346,7 +346,7 @@ class Pilot:
 
     def __init__(self, options: RunOptions) -> None:
         self._options, self._environment = options, None
-        self._of = options.model_dump(mode="json", exclude={"run", "resume", "go_on", "quiet", "out", "output"})
+        self._of = options.as_json({"run", "resume", "go_on", "quiet", "out", "output"})
         self._there = self._limit = 0
         self._evidence = False
 
@@ -370,7 +370,7 @@ class Pilot:
         if (begun := self._begun()) is not None:
             return begun
         environment.before_report = self.plan
-        return options.model_copy(update={"max_examples": self._limit})
+        return options.replaced(max_examples=self._limit)
 
     def _begun(self) -> RunOptions | None:
         """The options of the plan of a run that is past its pilot, if it was agreed to then or is now; else `None`."""
@@ -472,7 +472,7 @@ class Pilot:
 
         controls = {"controls": [*controls_of(self._options), "full#2"]} if plan["second"] else {}
         asked = {"max_examples": plan["limit"], "until_decided": plan["looks"], "run": name, "resume": None}
-        return self._options.model_copy(update={**asked, **controls, "pilot": False})
+        return self._options.replaced(**asked, **controls, pilot=False)
 
 
 async def _agreed() -> bool:

@@ -77,7 +77,7 @@ def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices:
 def patience(options: RunOptions) -> dict[str, Any]:
     """`--timeout` and `--retries`, for whoever has defaults of its own: only what was really said."""
     given = {"timeout": options.timeout, "max_retries": options.retries}
-    return {name: value for name, value in given.items() if name.removeprefix("max_") in options.model_fields_set}
+    return {name: value for name, value in given.items() if name.removeprefix("max_") in options.given}
 
 
 def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) -> str | None:
@@ -89,7 +89,7 @@ def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) ->
     """
     if options.evidence_only:
         return None
-    if "score_field" in options.model_fields_set or any("answer" in dataset.evaluators for dataset in data):
+    if "score_field" in options.given or any("answer" in dataset.evaluators for dataset in data):
         return None
     by_data = {name for dataset in data for name in dataset.evaluators}
     mine = [each for each in evaluators if each.name == "llm_judge" or _named(each) in by_data or options.evaluator]
@@ -182,7 +182,7 @@ def spend(options: RunOptions, store: Any, *names: str | None) -> Any:
 def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
     """The run's options, complete enough to do it again; never a key."""
     how = {"store", "out", "output", "full", "quiet", "dry_run", "run", "resume", "executor", "ray_address"}
-    asked = options.model_dump(mode="json", exclude=how)
+    asked = options.as_json(how)
     return {
         "options": asked,
         "datasets": [dataset.manifest() for dataset in data],
@@ -246,7 +246,7 @@ def settle_evidence(options: RunOptions, data: list[Any]) -> str | None:
     left_out = options.upstream if options.upstream and not is_local(options.upstream) else None
     options.tap, options.upstream, options.reader, options.judge_url = options.tap or "0", "echo", None, None
     options.score_field, options.max_cost = "evidence_all", None
-    if "max_workers" not in options.model_fields_set:
+    if "max_workers" not in options.given:
         options.max_workers = _AT_ONCE
     return f"nothing is sent to {bare_url(left_out)}: no model is asked for what arrives" if left_out else None
 

@@ -65,17 +65,8 @@ def test_the_list_loads_no_command_but_the_main_one():
 
 #: All that a plain run loads of other people's: the parser, options, the wire, JSON, tokens, the store, sums.
 NEEDED = {
-    *(
-        "typer",
-        "click",
-        "shellingham",
-        "annotated_doc",
-        "pydantic",
-        "pydantic_core",
-        "annotated_types",
-        "typing_extensions",
-    ),
-    *("typing_inspection", "httptools", "orjson", "splintr", "sqlalchemy", "greenlet", "zstandard", "numpy"),
+    *("typer", "click", "shellingham", "annotated_doc", "typing_extensions"),
+    *("httptools", "orjson", "splintr", "sqlalchemy", "greenlet", "zstandard", "numpy"),
 }
 #: Parts of ours that other kinds of runs need.
 UNUSED = (

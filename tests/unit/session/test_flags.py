@@ -102,7 +102,7 @@ def test_a_file_stands_below_the_flags(tmp_path):
         return 0
 
     parser_of(command).main(["--seed", "4", "--config", str(file)], standalone_mode=False)
-    assert (seen[0].seed, seen[0].trials, seen[0].model_fields_set) == (4, 2, {"seed", "trials"})
+    assert (seen[0].seed, seen[0].trials, seen[0].given) == (4, 2, {"seed", "trials"})
 
 
 def test_defaults_stand_in_the_help_once():

@@ -1,5 +1,8 @@
 """Flags, TOML and defaults become one validated record; every fault is named at once."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from context_bench.__main__ import main
@@ -8,7 +11,7 @@ from context_bench.cli.stored import seconds_of
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.session.arms import host_and_port
 from context_bench.session.flags import read_options
-from context_bench.session.options import RunOptions
+from context_bench.session.options import MemoryOptions, RunOptions
 
 
 def test_documented_defaults():
@@ -71,6 +74,9 @@ def test_a_flag_out_of_bounds_is_named_with_its_value_and_what_fits(flag, value,
     ("line", "said"),
     [
         ('max_examples = "many"', "max_examples = 'many': expected a whole number at least 1"),
+        ("trials = true", "trials = True: expected a whole number at least 1"),
+        ("timeout = nan", "timeout = nan: expected a number above 0"),
+        ('out = ["a", "b"]', "out = ['a', 'b']: expected a path"),
         ("max-examples = 2.5", "max_examples = 2.5: expected a whole number at least 1"),
         ('margin = "wide"', "margin = 'wide': expected a number above 0 and below 1"),
         ('stream = "perhaps"', "stream = 'perhaps': expected true or false"),
@@ -84,6 +90,48 @@ def test_a_fault_in_a_file_is_named_by_its_key(tmp_path, line, said, capsys):
     (tmp_path / "run.toml").write_text(line)
     assert main(["--dataset", "bundled:pydocs-qa", "--config", str(tmp_path / "run.toml")]) == 2
     assert capsys.readouterr().err.startswith(f"context-bench: {tmp_path}/run.toml is not usable:\n  - {said}")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("trials = 2.0", 2),
+        ('trials = "2"', 2),
+        ("timeout = 2", 2.0),
+        ('stream = "yes"', True),
+        ("stream = 0", False),
+        ('out = "x.json"', Path("x.json")),
+        ('proxy = "http://localhost:1"', ["http://localhost:1"]),
+        ('shape = "codex, plain-user,"', ["codex", "plain-user"]),
+    ],
+)
+def test_a_value_in_a_file_becomes_one_of_its_type(tmp_path, line, value):
+    (tmp_path / "run.toml").write_text(line)
+    read = getattr(read_options({}, tmp_path / "run.toml", RunOptions), line.partition(" ")[0])
+    assert (read, type(read)) == (value, type(value))
+
+
+def test_options_for_the_manifest_are_json_and_name_no_secret(tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'out = "x.json"\nextra_body = { day = 2026-01-02, list = [1.5] }\nproxies = [{ url = "http://localhost:1" }]'
+    )
+    options = read_options({"api_key": "sk-1"}, tmp_path / "run.toml", MemoryOptions)
+    plain = options.as_json({"model"})
+    assert json.loads(json.dumps(plain)) == plain
+    assert (plain["out"], plain["extra_body"]) == ("x.json", {"day": "2026-01-02", "list": [1.5]})
+    assert plain["proxies"] == [{"url": "http://localhost:1", "name": None, "key_env": None, "version": None}]
+    assert not {"api_key", "model"} & set(plain)
+    assert "sk-1" not in repr(options)
+
+
+def test_options_are_replaced_in_a_copy_and_what_is_set_counts_as_given():
+    options = read_options({"trials": 2}, None, RunOptions)
+    other = options.replaced(max_examples=3)
+    other.seed = 5
+    assert (options.max_examples, options.seed, options.given) == (None, 0, {"trials"})
+    assert (other.max_examples, other.seed, other.given) == (3, 5, {"trials", "max_examples", "seed"})
+    other.model.append("another")
+    assert RunOptions().model == ["claude-haiku-4-5-20251001"]
 
 
 @pytest.mark.parametrize("content", ["a = ", "[x"])

@@ -13,7 +13,8 @@ from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
 from context_bench.core.records import Example
 from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell
-from context_bench.session.flags import Many, flag, options_of, own, takes
+from context_bench.session.flags import flag, options_of, own, takes
+from context_bench.session.offers import Many
 from context_bench.session.options import RunOptions
 from context_bench.session.output_files import say
 from context_bench.session.run_parts import is_local

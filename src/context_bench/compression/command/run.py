@@ -120,7 +120,7 @@ class WriterSettings:
     @classmethod
     def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> WriterSettings:
         """As the options say; a timeout that nobody set is the writer's own."""
-        timeout = options.timeout if "timeout" in options.model_fields_set else 120.0
+        timeout = options.timeout if "timeout" in options.given else 120.0
         return cls(timeout, options.retries, accounts.of(options.responder), spend, run_parts.prices(options))
 
 
@@ -189,7 +189,7 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
     """The same options, if it is known who makes the probes."""
     if unknown := sorted(set(options.probes) - {"structured", "model"}) or (["nothing"] if not options.probes else []):
         raise BadInput(f"--probes {unknown[0]!r} is not known; expected structured, model or both")
-    if options.reader and "responder" not in options.model_fields_set:
+    if options.reader and "responder" not in options.given:
         options.responder = options.reader  # in a file as on the command line
     return options
 
@@ -211,7 +211,7 @@ def _completed(options: CompressOptions) -> CompressOptions:
             f"{', '.join(dict.fromkeys([*CONTROLS, *_SIZED, *REWRITINGS]))}"
         )
     checked_probes(options)
-    if "as-recorded" in options.system and "points" not in options.model_fields_set:
+    if "as-recorded" in options.system and "points" not in options.given:
         options.points = "recorded"
     if options.dry_run and "model" in options.probes:
         raise BadInput(
@@ -230,14 +230,14 @@ def _wired(options: CompressOptions) -> None:
         return
     remote = options.tap is not None and options.tap_port is None
     told = options.upstream or (options.tap if remote else None)
-    if told and "responder" in options.model_fields_set and options.responder != told:
+    if told and "responder" in options.given and options.responder != told:
         raise BadInput(
             f"--reader {options.responder}: behind a tap the upstream answers for all, here {told}; leave out --reader"
         )
     options.tap = options.tap or TAP_PORT
     options.upstream = options.upstream if remote else options.upstream or options.responder
     options.responder = str(options.upstream or options.tap)
-    if "bodies" not in options.model_fields_set:
+    if "bodies" not in options.given:
         options.bodies = "auto"
 
 
@@ -464,7 +464,7 @@ def _evaluators(options: CompressOptions, prices: Any, environment: RunEnvironme
             "rubric": options.rubric,
         }
         evaluators.append(build("evaluator", "rubric_judge", BUILTINS, defaults=settings))
-        if "score_field" not in options.model_fields_set:
+        if "score_field" not in options.given:
             options.score_field = "rubric_overall"
     return [
         *evaluators,
@@ -483,6 +483,6 @@ def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
     unasked = [kind for kind, name in ((AnswerQuality, "answer"), (LLMJudge, "llm_judge")) if name not in named]
     chosen = [each for each in made if not isinstance(each, tuple(unasked))]
     if asked.judge_url and not named & {"llm_judge", "rubric_judge"}:
-        model = asked.judge_model if "judge_model" in asked.model_fields_set else None
+        model = asked.judge_model if "judge_model" in asked.given else None
         chosen.append(judge_of(record, asked.judge_url, model, asked.judge_key_env, limits=asked))
     return chosen

@@ -436,9 +436,7 @@ def _manifest(options: CompressOptions, data: Any) -> dict[str, Any]:
         "cells": [described_cell({}, {name: control_role(name) for name in _ARMS}, "full")],
         "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": "probe_score"},
         "datasets": [data.manifest()],
-        "options": options.model_dump(
-            mode="json", exclude={"store", "out", "output", "full", "quiet", "run", "resume", "dry_run"}
-        ),
+        "options": options.as_json({"store", "out", "output", "full", "quiet", "run", "resume", "dry_run"}),
         "notes": ["Chooses probes: answers here are scored in no other run."],
     }
 

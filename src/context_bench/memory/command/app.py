@@ -102,7 +102,7 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
         _bundled_reader(options)
     if options.api_key and not key_in(options.api_key_env):
         os.environ[options.api_key_env] = options.api_key
-    if not options.judge_url and options.relay and "judge_model" in options.model_fields_set:
+    if not options.judge_url and options.relay and "judge_model" in options.given:
         options.judge_url = options.relay
     return options
 
@@ -110,11 +110,11 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
 def _bundled_reader(options: MemoryOptions) -> None:
     """Defaults for options that are not given, so that a run on a small machine ends in minutes."""
     options.reader = KEEPING
-    if "model" not in options.model_fields_set:
+    if "model" not in options.given:
         options.model = [_bundled_name()]
-    if "max_workers" not in options.model_fields_set:
+    if "max_workers" not in options.given:
         options.max_workers = min(4, os.cpu_count() or 1)
-    if "k" not in options.model_fields_set:
+    if "k" not in options.given:
         options.k = SHALLOW
     if options.questions is None:
         options.questions = ASKED
@@ -170,7 +170,7 @@ async def _remember(options: MemoryOptions) -> int:
         cell = _cell(options, environment, prices, memories, spec)
         _kept_apart(cell, data, options.trials)
         evaluators = _evaluators(options, data, prices, reads, environment.accounts)
-        if "score_field" not in options.model_fields_set and not reads:
+        if "score_field" not in options.given and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
             say(f"no reader, so the verdict is about {options.score_field} (change it with --score-field)")
         options.metric = [*_metrics(options.score_field, options.trials), *options.metric]
@@ -404,6 +404,6 @@ def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: boo
     if not reads:
         return own
     more = ["abstention", "answer_variants", *(["memory_judge"] if options.judge_url else [])]
-    asked = options.model_copy(update={"evaluator": [*options.evaluator, *more]})
+    asked = options.replaced(evaluator=[*options.evaluator, *more])
     taken = {"llm_judge", *(each.name for each in own)}
     return [*own, *(each for each in run_parts.evaluators(asked, data, prices, accounts) if each.name not in taken)]

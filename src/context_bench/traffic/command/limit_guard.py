@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from context_bench.core.errors import BadInput, LimitCrossed, StoreUnusable, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.machine import SYSTEM_CLOCK, Clock, started
-from context_bench.session.flags import Many, flag, own
+from context_bench.session.flags import flag, own
+from context_bench.session.offers import Many
 from context_bench.session.options import ReplayOptions, WatchOptions
 
 if TYPE_CHECKING:

@@ -82,7 +82,7 @@ def _completed(options: LimitedReplay) -> LimitedReplay:
             "JSON without loss (passthrough is always there at level 1)"
         )
     options.controls = [*(PASSTHROUGH if options.level else ()), *(options.controls or [])]
-    if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
+    if options.max_workers == 1 and "max_workers" not in options.given:
         options.max_workers = len(options.all_proxies) + len(options.controls)
     if options.profile is not None:
         from context_bench.llm.prices import check_profile
