@@ -73,6 +73,7 @@ PART = 1024
 #: even help pays.
 _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
+_MENTIONED = _REFERENCE.encode()
 _LISTS = (list, tuple)
 _CHECKED_FROM = 0xC0  # two flipped bits away from 0, 1 and 2, which say the same of values without a checksum
 _PLAIN, _ZSTD, _WITH_DICTIONARY = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
@@ -317,30 +318,44 @@ class _MentionsReference(Exception):
     """A body holds what looks like our own reference to a part."""
 
 
-def parts_in(skeleton: Any) -> Iterator[bytes]:
-    """Keys of all parts that a skeleton refers to."""
-    if isinstance(skeleton, dict):
-        known = is_reference(skeleton)
-        yield from [bytes.fromhex(skeleton[_REFERENCE])] if known else _parts_among(skeleton.values())
-    elif isinstance(skeleton, list):
-        yield from _parts_among(skeleton)
+class Skeleton:
+    """A body as it is kept: its JSON, with the keys (`parts`) of the long texts that are kept apart. `names`: only
+    these fields of an object.
+    """
+
+    __slots__ = ("_places", "_root")
+
+    def __init__(self, data: bytes, names: Sequence[str] | None = None) -> None:
+        value = loads(data)
+        if names is not None:
+            value = {name: value[name] for name in names if name in value} if isinstance(value, dict) else {}
+        self._root = [value]
+        self._places = list(_references(self._root)) if _MENTIONED in data else []
+
+    @property
+    def parts(self) -> set[bytes]:
+        """The keys."""
+        return {key for _, _, key in self._places}
+
+    def joined(self, texts: Mapping[bytes, Any]) -> Any:
+        """The body with these texts in their places; it is this object's own, which is to be asked once."""
+        for holder, place, key in self._places:
+            if key in texts:
+                holder[place] = texts[key]
+        return self._root[0]
 
 
-def _parts_among(items: Iterable[Any]) -> Iterator[bytes]:
-    for item in items:
-        if type(item) is not str:  # most of what a body holds
-            yield from parts_in(item)
-
-
-def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
-    """The value whose parts were kept apart."""
-    if isinstance(skeleton, dict):
-        if is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
-            return parts[key]
-        return {key: item if type(item) is str else joined(item, parts) for key, item in skeleton.items()}
-    if isinstance(skeleton, list):
-        return [item if type(item) is str else joined(item, parts) for item in skeleton]
-    return skeleton
+def _references(root: list[Any]) -> Iterator[tuple[Any, Any, bytes]]:
+    """Every reference to a part: the list or object that holds it, its place there, and the part's key."""
+    left: list[Any] = [root]
+    while left:
+        held = left.pop()
+        for place, item in held.items() if type(held) is dict else enumerate(held):
+            kind = type(item)
+            if kind is dict and is_reference(item):
+                yield held, place, bytes.fromhex(item[_REFERENCE])
+            elif kind is dict or kind is list:
+                left.append(item)
 
 
 def is_reference(value: Mapping[str, Any]) -> bool:

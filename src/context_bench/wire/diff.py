@@ -331,6 +331,8 @@ class RepeatedRuns:
         that a prompt token costs more than one read from the cache.
         """
         if not run:
+            if self.space < 0:
+                return None
             data = zlib.compress(dump(body), 1)
             self.space -= len(data)
             self._kept |= {ident: data} if self.space >= 0 else {}

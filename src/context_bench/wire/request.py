@@ -51,7 +51,8 @@ class WireMessage:
     @property
     def text(self) -> str:
         """All text of the message, parts joined by newlines."""
-        return "\n".join(part.text for part in self.parts if part.text)
+        texts = [part.text for part in self.parts if part.text]
+        return texts[0] if len(texts) == 1 else "\n".join(texts)
 
 
 @dataclass(slots=True)
@@ -279,7 +280,6 @@ def align(sent: Sequence[WireMessage], received: Sequence[WireMessage]) -> Pairs
 class _Sketch:
     role: str
     text: str
-    question: str
     ids: tuple[str, ...]
     kinds: tuple[str, ...]
 
@@ -288,12 +288,11 @@ class _Sketch:
         text = message.text
         calls = tuple(str(call.get("id") or canonical_json(call)) for call in message.tool_calls)
         ids = (*calls, *([message.tool_call_id] if message.tool_call_id else []))
-        return cls(
-            message.role, text, question_of(text), ids, tuple(part.kind for part in message.parts if part.text is None)
-        )
+        return cls(message.role, text, ids, tuple(part.kind for part in message.parts if part.text is None))
 
 
-def _likeness(a: _Sketch, b: _Sketch) -> float:
+def _likeness(a: _Sketch, question: str, b: _Sketch) -> float:
+    """How much two messages have in common; `question`: the first one's."""
     score = 1.5 if a.role == b.role else 0.3
     if a.ids and set(a.ids) & set(b.ids):
         score += 4.0
@@ -301,7 +300,7 @@ def _likeness(a: _Sketch, b: _Sketch) -> float:
         score += 0.5
     if a.text and a.text == b.text:
         score += 3.0
-    elif a.question and b.text.rstrip().endswith(a.question):
+    elif question and b.text.rstrip().endswith(question):
         score += 1.0
     return score
 
@@ -312,7 +311,8 @@ def _best(a: list[_Sketch], b: list[_Sketch]) -> Pairs:
         return {i: i for i in range(len(a))}
     width = len(b) + 1
     table = [[0.0] * width for _ in range(len(a) + 1)]
-    likeness = [[_likeness(one, other) for other in b] for one in a]
+    asked = [question_of(one.text) for one in a]
+    likeness = [[_likeness(one, question, other) for other in b] for one, question in zip(a, asked, strict=True)]
     for i in range(len(a) - 1, -1, -1):
         row, below, near = table[i], table[i + 1], likeness[i]
         for j in range(len(b) - 1, -1, -1):

@@ -12,11 +12,10 @@ from context_bench.engine.encoding import (
     DICTIONARY,
     Bodies,
     Secrets,
+    Skeleton,
     dumps,
-    joined,
     loads,
     pack,
-    parts_in,
     secrets_of,
     unpack,
 )
@@ -43,9 +42,9 @@ def test_json_comes_back_as_it_was(value):
 def test_bodies_come_back_as_they_were(value):
     bodies = Bodies()
     key = bodies.add(value)
-    stored = {name: loads(unpack(data)) for name, data in bodies.fresh.items()}
-    skeleton = stored[key]
-    assert joined(skeleton, {part: stored[part] for part in parts_in(skeleton) if part in stored}) == value
+    stored = {name: unpack(data) for name, data in bodies.fresh.items()}
+    skeleton = Skeleton(stored[key])
+    assert skeleton.joined({part: loads(stored[part]) for part in skeleton.parts if part in stored}) == value
     assert {link["part"] for link in bodies.links} <= set(stored)
 
 

@@ -247,7 +247,8 @@ tokens = st.lists(st.integers(0, 3), max_size=25)
 @given(tokens, tokens)
 def test_both_ways_to_find_fragments_are_the_definition(source, made):
     expected = greedy(source, made)
-    assert tuple(module._runs(source, made)) == expected
+    assert tuple(module._runs(module._automaton(source), made)) == expected
+    assert fragments(source, made).lengths == expected
     assert tuple(module._runs_in_text(source, made)) == expected
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, tuple_
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example
-from context_bench.engine.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
+from context_bench.engine.encoding import Damaged, Skeleton, dumps, loads, unpack_body, unpacked
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.run_records import arms_of
 
@@ -439,15 +439,14 @@ def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | 
     there and is left out.
     """
     missing: set[bytes] = set()
-    skeletons = _raw(connection, set(keys), missing)
-    named = {key: set(parts_in(skeleton)) for key, skeleton in skeletons.items()}
-    parts = _raw(connection, {part for its in named.values() for part in its}, missing)
+    skeletons = _raw(connection, set(keys), missing, Skeleton)
+    parts = _raw(connection, {part for each in skeletons.values() for part in each.parts}, missing, loads)
     found: dict[bytes, Any] = {}
     for key, skeleton in skeletons.items():
-        if missing and not missing.isdisjoint(named[key]):
+        if missing and not missing.isdisjoint(skeleton.parts):
             missing.add(key)
         else:
-            found[key] = joined(skeleton, parts) if named[key] else skeleton
+            found[key] = skeleton.joined(parts)
     if missing and lost is None:
         raise Damaged
     if lost is not None:
@@ -455,22 +454,21 @@ def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | 
     return found
 
 
-def _raw(connection: Connection, keys: set[bytes], missing: set[bytes]) -> dict[bytes, Any]:
-    """Bodies and parts as they are kept; the keys of those that are damaged are added to `missing`."""
-    b, found, wanted = schema.bodies.c, {}, sorted(keys)
+_T = TypeVar("_T")
+
+
+def _raw(connection: Connection, keys: set[bytes], missing: set[bytes], read: Callable[[bytes], _T]) -> dict[bytes, _T]:
+    """Bodies or parts, read from their bytes; the keys of those that are damaged are added to `missing`."""
+    b, wanted = schema.bodies.c, sorted(keys)
+    found: dict[bytes, _T] = {}
     for start in range(0, len(wanted), 400):
         for row in connection.execute(select(b.key, b.data).where(b.key.in_(wanted[start : start + 400]))):
             try:
-                found[row.key] = body(row.key, row.data)
+                found[row.key] = read(unpack_body(row.key, row.data))
             except Damaged:
                 missing.add(row.key)
     missing |= keys - found.keys()
     return found
-
-
-def body(key: bytes, data: bytes) -> Any:
-    """The value of a body or part. Raises `Damaged`."""
-    return loads(unpack_body(key, data))
 
 
 def same_examples(store: Store, first: str, second: str) -> bool:

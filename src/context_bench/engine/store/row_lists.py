@@ -19,7 +19,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
-from context_bench.engine.encoding import dumps, joined, loads, parts_in, unpacked
+from context_bench.engine.encoding import Skeleton, dumps, loads, unpack_body, unpacked
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.browsing import (
     ARM_BITS,
@@ -33,7 +33,7 @@ from context_bench.engine.store.browsing import (
     judge_error,
 )
 from context_bench.engine.store.dialects import readable
-from context_bench.engine.store.reading import _eval_rows, _plan_query, body
+from context_bench.engine.store.reading import _eval_rows, _plan_query
 
 MOST_HITS = 1_000
 _CHUNK = 256
@@ -456,19 +456,16 @@ def _text(value: Any) -> str:
 def _examples(connection: Connection, keys: set[bytes]) -> dict[bytes, dict[str, Any]]:
     """Question and answer of examples; the long texts beside them are not even read."""
     b = schema.bodies.c
-    found: dict[bytes, dict[str, Any]] = {}
-    for row in connection.execute(select(b.key, b.data).where(b.key.in_(keys))):
-        said = body(row.key, row.data)
-        if isinstance(said, dict):
-            found[row.key] = {name: said[name] for name in ("question", "answer") if name in said}
-    parts = {key for each in found.values() for key in parts_in(each)}
-    if parts:
-        texts = {
-            row.key: body(row.key, row.data)
-            for row in connection.execute(select(b.key, b.data).where(b.key.in_(parts)))
-        }
-        found = {key: joined(each, texts) for key, each in found.items()}
-    return found
+    found = {
+        row.key: Skeleton(unpack_body(row.key, row.data), ("question", "answer"))
+        for row in connection.execute(select(b.key, b.data).where(b.key.in_(keys)))
+    }
+    parts = {part for each in found.values() for part in each.parts}
+    texts = {
+        row.key: loads(unpack_body(row.key, row.data))
+        for row in (connection.execute(select(b.key, b.data).where(b.key.in_(parts))) if parts else ())
+    }
+    return {key: each.joined(texts) for key, each in found.items()}
 
 
 def _failures(connection: Connection, run: int, outputs: Sequence[int]) -> dict[int, list[str]]:

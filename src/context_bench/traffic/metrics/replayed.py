@@ -31,7 +31,7 @@ from context_bench.wire.apis import Reply, parse_reply, parse_request, seen_at
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
 from context_bench.wire.diff import RepeatedRuns
-from context_bench.wire.fidelity import AtomCounts, Fidelity, Summary, fidelity, summarise
+from context_bench.wire.fidelity import AtomCounts, Fidelity, Original, Summary, summarise
 from context_bench.wire.needles import LineOwners
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import (
@@ -331,13 +331,14 @@ class SystemFigures:
             [{"role": message.role, "content": _without(message.text, made)} for message in each.messages]
             for each in (exchange.request, exchange.received)
         )
-        found = fidelity(sent, received, counter=counter_for(model))
+        original, counter = Original(sent), counter_for(model)
+        found = original.against(received, counter=counter)
         if (
             self.truncate is not None
             and found.tokens_after < _SHORTENED * found.tokens_before
             and (kept := _retained(found)) is not None
         ):
-            cut = fidelity(sent, self.truncate(sent, found.tokens_after, model), counter=counter_for(model))
+            cut = original.against(self.truncate(sent, found.tokens_after, model), counter=counter)
             self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
         for listed in (found.lost, found.invented, found.near_misses):
             del listed[_EXAMPLES:]
@@ -447,7 +448,8 @@ def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> in
 def _violations(exchange: _Exchange, before: _Exchange | None) -> list[Violation]:
     found = compare_requests(exchange.request, exchange.received)
     main = exchange.main
-    found += repeated_requests([(dump(each.get("request")), each.get("status")) for each in exchange.records])
+    if len(exchange.records) > 1:
+        found += repeated_requests([(dump(each.get("request")), each.get("status")) for each in exchange.records])
     usage = main.get("usage") or {}
     cut = silent_truncation(usage.get("input_tokens"), main.get("tokens") or 0, exact=bool(main.get("exact")))
     earlier = (before.body, before.main["request"]) if before is not None else None

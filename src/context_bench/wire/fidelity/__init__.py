@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -26,6 +27,7 @@ from context_bench.wire.fidelity.findings import (
     Fragments,
     LostAtom,
     NearMiss,
+    SharedRuns,
     fragments,
     line_order,
 )
@@ -66,7 +68,14 @@ def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
     In Chinese and Japanese a "word" is two neighbouring characters: characters that were dropped one by one, or broken,
     show.
     """
-    known = {word for _, word in words(original)}
+    return _damage(original, _known_words(original), compressed)
+
+
+def _known_words(text: str) -> frozenset[str]:
+    return frozenset(word for _, word in words(text))
+
+
+def _damage(original: str, known: frozenset[str], compressed: str) -> dict[str, tuple[int, int]]:
     said = list(words(compressed))
     strange = [(script, word) for script, word in said if word not in known]
     if any(word[0].isdigit() for _, word in strange):
@@ -169,29 +178,70 @@ def fidelity(
     gold answers to the question the context is for; `evidence`: its supporting sentences. Messages that end both lists
     alike were not compressed: their atoms are not counted, unless nothing else is there.
     """
-    before, after = _spoken(original), _spoken(compressed)
-    whole, made = "\n".join(text for _, text in before), "\n".join(text for _, text in after)
-    counter = counter or counter_for()
-    found = Fidelity(requested_keep=requested_keep)
-    source, survivors = Survivors(whole), Survivors(made)
-    worked_on = [
-        (role, text, source.kinds if text == whole else atoms(text)) for role, text in _worked_on(before, after)
-    ]
-    _retention(found, worked_on, survivors, _reach(retrievable, made))
-    _fabrication(found, source, survivors)
-    found.fragments = fragments(whole, made)
-    found.verbatim_lines, found.order = line_order(whole, made)
-    found.words = word_damage(whole, made)
-    found.utf8_ok = _is_utf8(made) or not _is_utf8(whole)
-    found.replacement_chars = max(0, made.count("\ufffd") - whole.count("\ufffd"))
-    found.tokens_before, found.tokens_after = counter.count(whole), counter.count(made)
-    found.json_ok = _parses(made) if _parses(whole) else None
-    if answers:
-        had, has = any(contains(whole, answer) for answer in answers), any(contains(made, answer) for answer in answers)
-        found.answer_in_context, found.answer_introduced = (has if had else None), has and not had
-    if evidence:
-        found.evidence_recall = sum(recall_score(made, sentence) >= EVIDENCE for sentence in evidence) / len(evidence)
-    return found
+    return Original(original).against(
+        compressed,
+        retrievable=retrievable,
+        answers=answers,
+        evidence=evidence,
+        requested_keep=requested_keep,
+        counter=counter,
+    )
+
+
+class Original:
+    """A text, or a list of chat messages, that others are measured against: what is to be known of it is found out
+    once, however many they are.
+    """
+
+    def __init__(self, text: Text) -> None:
+        self._spoken = _spoken(text)
+        self._whole = "\n".join(said for _, said in self._spoken)
+        self._source = Survivors(self._whole)
+        self._runs = SharedRuns(self._whole)
+        self._atoms = {self._whole: self._source.kinds}
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return _known_words(self._whole)
+
+    def _atoms_of(self, text: str) -> dict[str, dict[str, int]]:
+        if text not in self._atoms:
+            self._atoms[text] = atoms(text)
+        return self._atoms[text]
+
+    def against(
+        self,
+        compressed: Text,
+        *,
+        retrievable: Mapping[str, str] | None = None,
+        answers: Sequence[str] = (),
+        evidence: Sequence[str] = (),
+        requested_keep: float | None = None,
+        counter: TokenCounter | None = None,
+    ) -> Fidelity:
+        """The findings on one compressed text; see `fidelity`."""
+        after, whole = _spoken(compressed), self._whole
+        made = "\n".join(text for _, text in after)
+        counter = counter or counter_for()
+        found = Fidelity(requested_keep=requested_keep)
+        survivors = self._source if made == whole else Survivors(made)
+        worked_on = [(role, text, self._atoms_of(text)) for role, text in _worked_on(self._spoken, after)]
+        _retention(found, worked_on, survivors, _reach(retrievable, made))
+        _fabrication(found, self._source, survivors)
+        found.fragments = self._runs.within(made)
+        found.verbatim_lines, found.order = line_order(whole, made)
+        found.words = _damage(whole, self._words, made)
+        found.utf8_ok = _is_utf8(made) or not _is_utf8(whole)
+        found.replacement_chars = max(0, made.count("\ufffd") - whole.count("\ufffd"))
+        found.tokens_before, found.tokens_after = counter.count(whole), counter.count(made)
+        found.json_ok = _parses(made) if _parses(whole) else None
+        if answers:
+            had, has = (any(contains(text, answer) for answer in answers) for text in (whole, made))
+            found.answer_in_context, found.answer_introduced = (has if had else None), has and not had
+        if evidence:
+            kept = sum(recall_score(made, sentence) >= EVIDENCE for sentence in evidence)
+            found.evidence_recall = kept / len(evidence)
+        return found
 
 
 def _spoken(text: Text) -> list[tuple[str, str]]:

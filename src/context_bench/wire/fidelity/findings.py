@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 _TOKEN = re.compile(r"[\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0e7f]|\w+|[^\w\s]")
@@ -37,14 +38,36 @@ def fragments(original: str | Sequence[Any], compressed: str | Sequence[Any]) ->
     Texts are taken apart into words, punctuation marks and Chinese characters, in lower case; sequences are taken as
     they are.
     """
-    source = _TOKEN.findall(original.lower()) if isinstance(original, str) else list(original)
-    made = _TOKEN.findall(compressed.lower()) if isinstance(compressed, str) else list(compressed)
-    if not made:
-        return Fragments()
-    walk = _runs if len(source) * len(made) > _WALK_FROM else _runs_in_text
-    lengths = tuple(walk(source, made))
-    n = len(made)
-    return Fragments(sum(lengths) / n, sum(length * length for length in lengths) / n, len(source) / n, lengths)
+    return SharedRuns(original).within(compressed)
+
+
+class SharedRuns:
+    """The tokens of a text, among which the runs of other texts are looked for."""
+
+    def __init__(self, text: str | Sequence[Any]) -> None:
+        self._tokens = _tokens(text)
+
+    @cached_property
+    def _steps(self) -> list[dict[Any, int]]:
+        return _automaton(self._tokens)
+
+    def within(self, text: str | Sequence[Any]) -> Fragments:
+        """The runs of a text; see `fragments`."""
+        source, made = self._tokens, _tokens(text)
+        if not made:
+            return Fragments()
+        n = len(made)
+        if made == source:
+            lengths: tuple[int, ...] = (n,)
+        elif len(source) * n > _WALK_FROM:
+            lengths = tuple(_runs(self._steps, made))
+        else:
+            lengths = tuple(_runs_in_text(source, made))
+        return Fragments(sum(lengths) / n, sum(length * length for length in lengths) / n, len(source) / n, lengths)
+
+
+def _tokens(text: str | Sequence[Any]) -> list[Any]:
+    return _TOKEN.findall(text.lower()) if isinstance(text, str) else list(text)
 
 
 #: Product of lengths from which building an automaton is the faster way.
@@ -75,9 +98,8 @@ def _runs_in_text(source: list[Any], made: list[Any]) -> Iterator[int]:
         start += least
 
 
-def _runs(source: list[Any], made: list[Any]) -> Iterator[int]:
+def _runs(step: list[dict[Any, int]], made: list[Any]) -> Iterator[int]:
     """Lengths of the greedy runs, walked along a suffix automaton of the source."""
-    step = _automaton(source)
     state = length = 0
     for token in made:
         following = step[state].get(token)

@@ -414,6 +414,8 @@ def repeated_requests(received: Sequence[tuple[bytes, int | None]]) -> list[Viol
     `retry` after a failed attempt (429, 5xx, no answer), else `duplicate`. Bodies that mean something else are calls of
     the proxy's own.
     """
+    if len(received) < 2:
+        return []
     found: list[Violation] = []
     earlier: dict[str, int | None] = {}
     for place, (body, status) in enumerate(received):

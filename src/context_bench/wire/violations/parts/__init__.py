@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
+from context_bench.wire.apis.shared import OBJECT
 from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest
 
 #: What a comparison of two requests finds, in the order of the table at the head of this package.
@@ -144,7 +145,7 @@ def last_user(request: WireRequest) -> int | None:
 
 def raw_of(part: Part) -> Mapping[str, Any]:
     """The item of the body that a part was read from; empty where it was a plain text."""
-    return part.raw if isinstance(part.raw, Mapping) else {}
+    return part.raw if isinstance(part.raw, OBJECT) else {}
 
 
 def _kind(part: Part) -> str:
