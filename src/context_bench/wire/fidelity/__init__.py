@@ -68,10 +68,10 @@ def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
     In Chinese and Japanese a "word" is two neighbouring characters: characters that were dropped one by one, or broken,
     show.
     """
-    return _damage(original, _known_words(original), compressed)
+    return _damage(original, _vocabulary(original), compressed)
 
 
-def _known_words(text: str) -> frozenset[str]:
+def _vocabulary(text: str) -> frozenset[str]:
     return frozenset(word for _, word in words(text))
 
 
@@ -202,7 +202,7 @@ class Original:
 
     @cached_property
     def _words(self) -> frozenset[str]:
-        return _known_words(self._whole)
+        return _vocabulary(self._whole)
 
     def _atoms_of(self, text: str) -> dict[str, dict[str, int]]:
         if text not in self._atoms:
