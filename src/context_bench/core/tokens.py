@@ -14,6 +14,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
+from context_bench.core import machine
+
 DEFAULT_ENCODING = "o200k_base"
 
 #: First match wins. Encodings of public OpenAI models; everything else is an estimate.
@@ -209,6 +211,12 @@ def _loaded(name: str) -> Any:
     from splintr import Tokenizer
 
     return Tokenizer.from_pretrained(name)
+
+
+def unload_vocabularies() -> None:
+    """Give back the vocabularies (20 MB each); the next count loads its own again."""
+    _loaded.cache_clear()
+    machine.give_back()
 
 
 @lru_cache(maxsize=256)

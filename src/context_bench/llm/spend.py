@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import math
 import threading
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -332,6 +331,8 @@ _LARGEST_LOG, _LOG_SECONDS = 64 * 2**20, 30.0
 def _from_url(place: str) -> Any:
     if not place.startswith(("http://", "https://")):
         raise BadInput(f"--spend {redact(place)[:200]}: no such file; expected a file, a database or a URL")
+    import urllib.request  # only here: a run without a spend log needs none of it
+
     try:
         with urllib.request.urlopen(place, timeout=_LOG_SECONDS) as answer:
             data = answer.read(_LARGEST_LOG + 1)

@@ -11,6 +11,7 @@ from typing import Any
 from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
 from context_bench.core.records import Call
+from context_bench.core.tokens import unload_vocabularies
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts, run_parts
 from context_bench.session.offers import DEFAULT_STORE
@@ -238,6 +239,8 @@ async def _run_and_report(
         executed = await _until_decided(store, name, looks, go, metrics)
     if executed.counts.get("reused"):
         say(reporting.reused(executed.counts))
+    if environment.tap is None:  # else the bill of what arrived is yet to be counted
+        unload_vocabularies()
     result = collect(store, executed.run_id, metrics)
     if executed.completed:
         from context_bench.session.activity import activity_notes

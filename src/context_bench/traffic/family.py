@@ -12,6 +12,9 @@ from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
 
+#: The key of the bill's figures in a result and in JSON.
+BILL = "bill"
+
 
 def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
     from context_bench.traffic.figures import add_replay
@@ -20,18 +23,23 @@ def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
 
 
 def _beside(result: Result, stored: Stored) -> None:
-    from context_bench.traffic.sections import add_bill
+    if result.wire:  # a tap saw what arrived
+        from context_bench.traffic.sections import add_bill
 
-    add_bill(result, stored)
+        add_bill(result, stored)
 
 
 def _bill(material: Any) -> list[Any]:
+    if not material.result.families.get(BILL):
+        return []
     from context_bench.traffic.sections import bill_sections
 
     return bill_sections(material)
 
 
 def _below(result: Any) -> str:
+    if not result.families.get(BILL):
+        return ""
     from context_bench.traffic.sections import bill_pointer
 
     return bill_pointer(result)

@@ -97,6 +97,8 @@ code = main(sys.argv[1:])
 files = {name: getattr(getattr(module, "__spec__", None), "origin", None) for name, module in list(sys.modules.items())}
 others = {name.partition(".")[0] for name, file in files.items() if "site-packages" in str(file) and not name.startswith("_")}
 own = [name.removeprefix("context_bench.") for name in files if name.startswith("context_bench.")]
+from context_bench.core import tokens
+print(tokens._loaded.cache_info().currsize, file=sys.stderr)
 print(code, "\\n", *others, "\\n", *own, file=sys.stderr)
 """  # noqa: E501
 
@@ -112,8 +114,9 @@ def test_a_plain_run_loads_what_it_needs_and_no_more(tmp_path):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     finally:
         run_sync(server.stop())
-    code, others, own = done.stderr.splitlines()[-3:]
+    vocabularies, code, others, own = done.stderr.splitlines()[-4:]
     assert code.strip() == "0"
+    assert vocabularies == "0", "none is held while the report is made"
     assert set(others.split()) <= NEEDED
     assert not [name for name in own.split() if name.startswith(UNUSED)]
 

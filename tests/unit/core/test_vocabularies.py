@@ -10,7 +10,7 @@ import bpe_openai
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.tokens import VocabularyCounter, utf8_safe
+from context_bench.core.tokens import VocabularyCounter, unload_vocabularies, utf8_safe
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 
@@ -73,3 +73,10 @@ def test_all_code_points_that_have_a_letter_case_or_join_are_counted_alike(pair)
         known = [chr(code) for code in range(start, start + 64) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
         block = "".join(known).replace("ſ", "")
         assert counter.count(block) == len(other.encode_ordinary(block)), hex(start)
+
+
+def test_a_vocabulary_that_was_unloaded_is_loaded_again():
+    counter = VocabularyCounter("o200k_base")
+    before = counter.count("The harbour bridge reopened.")
+    unload_vocabularies()
+    assert counter.count("The harbour bridge reopened.") == before

@@ -13,6 +13,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
+from context_bench.traffic.family import BILL
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
 from context_bench.wire.apis import parse_request
@@ -21,8 +22,6 @@ from context_bench.wire.lossless import REWRITINGS
 from context_bench.wire.turns import Turn
 from context_bench.wire.violations import closest
 
-#: The key of these figures in a result and in JSON.
-KEY = "bill"
 REACHES = ("bash", "tool-results", "mcp", "tools-unused", "history", "reread", "thinking", *REWRITINGS)
 #: Tokens of one system that are counted, and its sessions: a report is to be there at once. `explain` counts all.
 MOST_TOKENS, MOST_SESSIONS = 200_000, 200
@@ -36,8 +35,6 @@ def add_bill(result: Result, stored: Any) -> None:
     """Fill in `result.families["bill"]`: by system the bill of what arrived at the provider, from the stored traffic of
     a run of whatever family. Nothing is there where no tap kept the requests.
     """
-    if not result.wire:
-        return
     from context_bench.traffic.explain.logs import sessions_of
 
     options, day = mapping(result.manifest.get("options")), mapping(result.manifest.get("prices")).get("date")
@@ -45,7 +42,7 @@ def add_bill(result: Result, stored: Any) -> None:
     most = MOST_TOKENS * (_OF_SESSIONS if result.manifest.get("replay") else 1)
     bills = {name: bill_of(sessions_of(stored.store, stored.id, name), prices, most) for name in result.summary}
     if any(bills.values()):
-        result.families[KEY] = {name: bill for name, bill in bills.items() if bill}
+        result.families[BILL] = {name: bill for name, bill in bills.items() if bill}
 
 
 def prices_of(own: Any, model: Any, day: Any) -> Any:
@@ -172,8 +169,6 @@ def _sessions(
 
 def bill_pointer(result: Result) -> str:
     """Name the place of the bill, for a report on a terminal."""
-    if not result.families.get(KEY):
-        return ""
     name = mapping(result.manifest.get("run")).get("name") or "last"
     return (
         "Where the tokens went, why the cache broke, the ten dearest items and the share of each reach that was\n"
@@ -183,7 +178,7 @@ def bill_pointer(result: Result) -> str:
 
 def bill_sections(report: ReportContext) -> list[Section | None]:
     """One section on the bill of each system; none where no traffic was kept."""
-    bills = {name: mapping(bill) for name, bill in mapping(report.result.families.get(KEY)).items()}
+    bills = {name: mapping(bill) for name, bill in mapping(report.result.families.get(BILL)).items()}
     if not bills:
         return []
     made = section_of(
