@@ -9,11 +9,9 @@ from typing import Any
 from context_bench.core.families import Command, Family, Kept, Sections, Stored
 from context_bench.core.lazy import DeclaredNames
 from context_bench.core.records import Result
+from context_bench.traffic import BILL
 
 __all__ = ["FAMILY"]
-
-#: The key of the bill's figures in a result and in JSON.
-BILL = "bill"
 
 
 def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:

@@ -13,7 +13,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
-from context_bench.traffic.family import BILL
+from context_bench.traffic import BILL
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
 from context_bench.wire.apis import parse_request
