@@ -81,7 +81,7 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
     reading.close()
     own = prices or GenaiPrices()
     model = next((turn.model for turn in reading.turns if turn.model), "")
-    account = fit(session, [turn.ours for turn in reading.turns], reading.count, with_text=False)
+    account = _account(session, reading)
     made = Itemised(
         session.id,
         session.source,
@@ -97,6 +97,14 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
     )
     _Billing(made, session, own, reading).run()
     return made
+
+
+def _account(session: Session, reading: PromptItems) -> Account:
+    """What the log says of the bill; of a session that was sent again its log's, the text that stood in then counted."""
+    if "replayed" in session.meta:
+        known = Account.of(session.meta["replayed"])
+        return replace(known, head=max(0, known.head - known.text_tokens))
+    return fit(session, [turn.ours for turn in reading.turns], reading.count, with_text=False)
 
 
 def _part(session: Session) -> str:
@@ -209,7 +217,7 @@ class _Billing:
         known = stated is not None and stated.input_tokens
         guess = round((turn.ours + account.head) * account.scale)
         total = int(stated.input_tokens or 0) if known and stated else guess
-        most = account.scale * (_OTHER_COUNT if made.exact and known else 1.0)
+        most = account.scale * (_OTHER_COUNT if made.exact and known and not account.head else 1.0)
         turn.scale = min(most, total / turn.ours) if turn.ours else account.scale
         turn.missing = max(0.0, total - turn.scale * turn.ours)
         read, written = self._by_rules(number, turn, total)

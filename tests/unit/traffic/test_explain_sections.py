@@ -192,3 +192,35 @@ def test_a_name_that_is_no_path_and_no_run_is_told_in_a_sentence(tmp_path, capsy
     monkeypatch.chdir(tmp_path)
     assert main(["explain", "no-such-run"]) == 2
     assert "no file or folder 'no-such-run' is here, and no such run" in capsys.readouterr().err
+
+
+def test_a_replay_without_a_provider_is_billed_as_its_report_says(tmp_path, capsys, monkeypatch):
+    """What answers a replay states nothing of a cache: its bill is predicted, and both accounts of it agree."""
+
+    def line(kind, second, content, usage=None):
+        message = {"role": kind, "content": content}
+        if usage is not None:
+            message |= {"id": f"m{second}", "model": "claude-sonnet-4-5", "usage": usage | {"output_tokens": 40}}
+        head = {"sessionId": "ferry", "uuid": f"u{second}", "parentUuid": None, "cwd": "/work", "version": "2.1.197"}
+        return {"type": kind, **head, "timestamp": f"2026-11-24T10:00:{second:02d}.000Z", "message": message}
+
+    lines, read = [line("user", 0, "Mend the fees of the ferry.")], 0
+    for step in range(12):
+        text = "".join(f"value {step} of {n} is set to the fee {n}.\n" for n in range(100))
+        new = 1_300 if step else 3_000
+        usage = {"input_tokens": 4, "cache_read_input_tokens": read, "cache_creation_input_tokens": new}
+        use = {"type": "tool_use", "id": f"c{step}", "name": "Read", "input": {"file_path": f"/work/part{step}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{step}", "content": json.dumps({"file": text}, indent=8)}
+        lines += [line("assistant", 2 * step + 1, [use], usage), line("user", 2 * step + 2, [result])]
+        read += new
+    (tmp_path / "ferry.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    monkeypatch.chdir(tmp_path)
+    replay = ["replay", "ferry.jsonl", "--controls", "minify", "--upstream", "echo", "--tap", "0", "--output", "json"]
+    assert main(replay) == 0
+    report = json.loads(capsys.readouterr().out)
+    figures, bill = report["replay"]["systems"]["minify"], report["bill"]["minify"]["total"]
+    total = explained(capsys, "last")["total"]
+    assert total["usd"] == pytest.approx(figures["cost"]["through_usd"], rel=0.03)
+    assert total["read"] / total["input"] == pytest.approx(figures["cache"]["cacheable_prefix_share"], abs=0.03)
+    assert (bill["usd"], bill["input"]) == pytest.approx((total["usd"], total["input"]))
+    assert total["output"] == 12 * 40  # of the log, not of what answered

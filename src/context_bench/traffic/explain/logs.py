@@ -425,11 +425,16 @@ def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Se
 
     items = export(store, run, system)
     for group, members in groupby(items, _group):
-        pairs = [pair for item in members if (pair := _pair(item)) is not None]
+        pairs, account = [], None
+        for item in members:
+            account = (item["example"] or {}).get("account")
+            pairs += [pair] if (pair := _pair(item)) is not None else []
         if not pairs:
             continue
         sent, arrived = [one for one, _ in pairs], [other for _, other in pairs if other is not None]
         meta: dict[str, Any] = {"format": "stored run"}
+        if account and not any(one.recorded_reply and _states_cache(one.recorded_reply.usage) for one in arrived):
+            meta["replayed"] = account
         first = sent[0]
         whole = len(arrived) == len(sent)
         before = Session(group[0], system, first.wire, sent, meta)
@@ -454,7 +459,7 @@ def _pair(item: Mapping[str, Any]) -> tuple[SessionRequest, SessionRequest | Non
     call = calls[-1]
     body, wire = dict(call["request"]), str(recorded.get("wire") or "openai-chat")
     at = (item["example"] or {}).get("at")
-    sent = verbatim(wire, body, recorded_reply=_reply(item, call), at=at)
+    sent = verbatim(wire, body, recorded_reply=_recorded(item, call, sent=True), at=at)
     landed = [
         record
         for record in item["forwarded"]
@@ -464,7 +469,29 @@ def _pair(item: Mapping[str, Any]) -> tuple[SessionRequest, SessionRequest | Non
         return sent, None
     best = closest(parse_request(wire, body), [parse_request(one["wire"], one["request"]) for one in landed])
     record = landed[best]
-    return sent, verbatim(str(record["wire"]), dict(record["request"]), recorded_reply=_reply(item, record), at=at)
+    return sent, verbatim(str(record["wire"]), dict(record["request"]), recorded_reply=_recorded(item, record), at=at)
+
+
+def _recorded(item: Mapping[str, Any], call: Mapping[str, Any], *, sent: bool = False) -> RecordedReply:
+    """The reply that is billed. Of a recorded session that was sent again to whoever states nothing of a cache (`echo`,
+    a small model) it is the recorded one: as sent with the usage of its log, as arrived with no prompt tokens, for
+    these are predicted.
+    """
+    example, reply = item["example"] or {}, _reply(item, call)
+    if "turn" not in example or _states_cache(reply.usage):
+        return reply
+    told = example.get("recorded") or {}
+    known = Usage(**told["usage"]) if isinstance(told.get("usage"), Mapping) else None
+    return RecordedReply(
+        told.get("text"),
+        list(told.get("tool_calls") or ()),
+        known if sent or known is None else Usage(output_tokens=known.output_tokens),
+        finish_reason=told.get("finish_reason"),
+    )
+
+
+def _states_cache(usage: Usage | None) -> bool:
+    return usage is not None and (usage.cache_read is not None or usage.cache_write is not None)
 
 
 def _reply(item: Mapping[str, Any], call: Mapping[str, Any]) -> RecordedReply:
