@@ -100,7 +100,9 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
 
 
 def _account(session: Session, reading: PromptItems) -> Account:
-    """What the log says of the bill; of a session that was sent again its log's, the text that stood in then counted."""
+    """Facts on the bill in the session's log; of one that was sent again, the log's from which it was rebuilt. The text
+    that stood in for its head is counted then.
+    """
     if "replayed" in session.meta:
         known = Account.of(session.meta["replayed"])
         return replace(known, head=max(0, known.head - known.text_tokens))
