@@ -53,7 +53,7 @@ _OWN = {
         "context_bench.cli.import_answers:command", "Answers that were given elsewhere, as a stored run."
     ),
     "copy": Command("context_bench.cli.stored:copy_runs", "Runs from one store to another, whole."),
-    "purge": Command("context_bench.cli.stored:purge", "Remove runs older than an age."),
+    "purge": Command("context_bench.cli.stored:purge", "Remove runs older than an age, or marked as deleted."),
     "tap": Command("context_bench.cli.endpoints:record_at_tap", "Record what really reaches a provider."),
     "serve": Command(
         "context_bench.cli.endpoints:serve_system", "Any system or control as a proxy.", {"allow_extra_args": True}

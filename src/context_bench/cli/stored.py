@@ -56,7 +56,7 @@ def export(
         if format in reporting.formats():
             reporting.export_rows(opened, record, format, out, system)
             return 0
-        more: dict[str, Any] = {"canonical": True} if canonical else {}
+        more = {"canonical": True} if canonical else _remarks(opened, record, format)
         damage = reporting.Damage()
         if takes_page(format):
             page = result = page_of(opened, record, store)
@@ -73,14 +73,32 @@ def export(
     return 0
 
 
+def _remarks(store: Any, record: Any, format: str) -> dict[str, Any]:  # noqa: A002
+    """Words of people on the run and its rows, for the forms that have room for them."""
+    from context_bench.engine.store.remarks import remarks_by_row
+    from context_bench.reports.renderers import takes_page
+
+    if format not in ("csv", "json") or not takes_page(format):
+        return {}
+    labels = {name: value for name, value in (("title", record.title), ("tags", record.tags)) if value}
+    more = {"labels": labels} if format == "json" else {}
+    return {**more, "remarks": remarks_by_row(store, record.number)}
+
+
 @takes(StoredOptions, dry_run=own("Only say what would go."))
-def purge(older_than: str, store: str, dry_run: bool) -> int:
-    """Remove runs older than an age, with all they recorded."""
+def purge(older_than: str | None, deleted: bool, store: str, dry_run: bool) -> int:
+    """Remove runs older than an age, or those marked as deleted, with all they recorded. There is no way back."""
     from context_bench.engine import purge as remove
+    from context_bench.engine.store.remarks import purge_deleted
     from context_bench.session.runs import opened_store
 
+    if older_than is None and not deleted:
+        raise BadInput("nothing says which runs: give --older-than AGE, such as 30d, or --deleted, or both")
+    age = None if older_than is None else seconds_of(older_than)
     with opened_store(store) as opened:
-        gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
+        gone = purge_deleted(opened, dry_run=dry_run) if deleted else []
+        if age is not None:
+            gone = list(dict.fromkeys([*gone, *remove(opened, older_than=age, dry_run=dry_run)]))
     say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
     return 0
 
@@ -273,11 +291,13 @@ def view_store(
     *,
     store: str,
     port: int,
+    edit: bool,
     no_open: bool,
 ) -> int:
     """Look at stored runs in a browser: verdicts, charts, every row, two runs compared; a running run as it goes.
 
-    Only this machine can reach it, and only with the address it prints. The store is read, never written.
+    Only this machine can reach it, and only with the address it prints. The store is read, never written, unless --edit
+    is given.
     """
     listening_port(port, "--port")
     if place is not None and store not in (place, DEFAULT_STORE):
@@ -285,21 +305,22 @@ def view_store(
 
         raise BadInput(f"two stores are named, {redact(place)!r} and --store {redact(store)!r}; name one of them")
     try:
-        interrupts.looped(_serve_view(place or store, port, open_browser=not no_open))
+        interrupts.looped(_serve_view(place or store, port, edit=edit, open_browser=not no_open))
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0
 
 
-async def _serve_view(store: str, port: int, *, open_browser: bool) -> None:
+async def _serve_view(store: str, port: int, *, edit: bool, open_browser: bool) -> None:
     import asyncio
 
     from context_bench.session.runs import result_of
     from context_bench.viewer import Viewer
 
-    async with Viewer(store, result_of=result_of, port=port) as viewer:
+    async with Viewer(store, result_of=result_of, port=port, edit=edit) as viewer:
         print(viewer.url, flush=True)
-        print(f"context-bench: showing {viewer.library.store.name} there; Ctrl-C stops.", file=sys.stderr, flush=True)
+        does = "showing and editing" if edit else "showing"
+        print(f"context-bench: {does} {viewer.library.store.name} there; Ctrl-C stops.", file=sys.stderr, flush=True)
         if open_browser and _has_browser():
             import webbrowser
 

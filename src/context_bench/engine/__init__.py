@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
     from context_bench.engine.store.outcomes import StoredReplies
     from context_bench.engine.store.reading import rows, same_examples
+    from context_bench.engine.store.remarks import purge
     from context_bench.engine.store.row_details import export, setups
-    from context_bench.engine.store.run_records import RunRecord, list_runs, purge, run_of, set_manifest, spent
+    from context_bench.engine.store.run_records import RunRecord, list_runs, run_of, set_manifest, spent
     from context_bench.engine.store.watches import (
         WatchLog,
         WatchRecord,
@@ -82,7 +83,7 @@ __getattr__, __dir__ = lazy(
         ".driver:Executed",
         ".driver:execute",
         ".driver:rescore",
-        ".store.run_records:purge",
+        ".store.remarks:purge",
         ".store.copying:Copied",
         ".store.copying:CopiedWatch",
         ".store.copying:copy_replies",

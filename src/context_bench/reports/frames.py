@@ -31,6 +31,7 @@ Parquet (`write_parquet`), one row per (system, example, trial), for data frames
 | `question`, `context`, `response` | text, empty where not kept |
 | `answers` | list of text: all right answers |
 | `wire`, `metadata`, `example`, `output` | JSON text |
+| `tags`, `note` | list of text, text: what people wrote on rows; there only where they wrote something |
 
 What was not measured is null.
 """  # noqa: E501
@@ -46,7 +47,7 @@ from context_bench.core.errors import needed
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import shape_of
-from context_bench.reports.json_document import Answered
+from context_bench.reports.json_document import Answered, Remarks
 from context_bench.reports.visible_text import json_ready, unicode_safe
 
 if TYPE_CHECKING:
@@ -180,21 +181,25 @@ def schema(score_names: Sequence[str]) -> Any:
     return pa.schema(fields)
 
 
-def write_parquet(answers: Iterable[Answered], score_names: Sequence[str], sink: IO[bytes]) -> None:
+def write_parquet(
+    answers: Iterable[Answered], score_names: Sequence[str], sink: IO[bytes], remarks: Remarks | None = None
+) -> None:
     """Write the rows into `sink`, which need not be seekable; a thousand of them are in memory at a time."""
     parquet = needed("pyarrow.parquet", "a Parquet file", "parquet")
     import pyarrow as pa
 
     columns = schema(score_names)
+    if remarks is not None:
+        columns = columns.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("note", pa.string()))
     waiting = iter(answers)
     with parquet.ParquetWriter(sink, columns, compression="zstd") as writer:
         while some := list(islice(waiting, BATCH)):
             writer.write_table(
-                pa.Table.from_pylist([_parquet_record(each, score_names) for each in some], schema=columns)
+                pa.Table.from_pylist([_parquet_record(each, score_names, remarks) for each in some], schema=columns)
             )
 
 
-def _parquet_record(answered: Answered, score_names: Sequence[str]) -> dict[str, Any]:
+def _parquet_record(answered: Answered, score_names: Sequence[str], remarks: Remarks | None) -> dict[str, Any]:
     row = answered.row
     texts: dict[str, Any] = {
         **{"system": row.system, "dataset": row.dataset, "example_id": row.example_id},
@@ -215,6 +220,7 @@ def _parquet_record(answered: Answered, score_names: Sequence[str]) -> dict[str,
         "answers": [unicode_safe(text) for text in answered.gold],
         **{name: _json(value) for name, value in (("wire", row.wire), ("metadata", row.metadata))},
         **{name: _json(value) for name, value in (("example", answered.example), ("output", answered.output))},
+        **(remarks(row) if remarks is not None else {}),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -38,7 +38,7 @@ _FIGURES = "families"  # stands for the figures of families, each of which is wr
 _TOP = (
     *("schema", "summary", "estimates", "comparisons", "lifts", "by_type", "wire"),
     _FIGURES,
-    *("setup", "setups"),
+    *("setup", "setups", "labels"),
     *("failures", "notes", "timing", "config", "manifest"),
 )
 
@@ -56,13 +56,27 @@ def render(page: Page, *, canonical: bool = False) -> str:
     return stream.getvalue()
 
 
-def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None:
+#: Words of people on a row, `tags` and `note`, where there are any.
+Remarks = Callable[[EvalRow], Mapping[str, Any]]
+
+
+def write_json(
+    page: Page,
+    stream: Writable,
+    *,
+    canonical: bool = False,
+    labels: Mapping[str, Any] | None = None,
+    remarks: Remarks | None = None,
+) -> None:
     """Write the document; rows are read and written one at a time, one per line, last.
 
     With `canonical`, two runs that found the same give the same bytes: no times, latencies, dates, run names or
-    retries; keys sorted.
+    retries; keys sorted. `labels` are the title and tags of the run: they, and what was written on a row, are there
+    only where somebody wrote something.
     """
     head = _stable_head(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
+    if labels:
+        head["labels"] = dict(labels)
     stream.write("{\n")
     order = [key for name in _TOP for key in (sorted(page.families) if name == _FIGURES else [name])]
     for name in order:
@@ -76,6 +90,7 @@ def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None
     separator = "\n"
     for row in page.rows:
         values = _stable_row(row_record(row)) if canonical else row_record(row)
+        values |= remarks(row) if remarks is not None else {}
         stream.write(f"{separator}    {encode(values)}")
         separator = ",\n"
     stream.write(("]" if separator == "\n" else "\n  ]") + "\n}\n")
@@ -235,13 +250,15 @@ def _texts(value: Any) -> list[str]:
     return [] if value is None else [str(value)]
 
 
-def write_jsonl(answers: Iterable[Answered], stream: Writable) -> None:
+def write_jsonl(answers: Iterable[Answered], stream: Writable, remarks: Remarks | None = None) -> None:
     """One line per row: the fields of a row in the JSON report, then `response`, what else the system gave back under
-    `output`, and `example` as it was asked. What is not known or was not kept is absent.
+    `output`, and `example` as it was asked; `tags` and `note` where somebody wrote some. What is not known or was not
+    kept is absent.
     """
     encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
     for answered in answers:
-        stream.write(encode(_record(answered)) + "\n")
+        written = remarks(answered.row) if remarks is not None else {}
+        stream.write(encode({**_record(answered), **written}) + "\n")
 
 
 def _record(answered: Answered) -> dict[str, Any]:

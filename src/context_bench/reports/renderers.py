@@ -25,7 +25,7 @@ from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
 from context_bench.reports.arm_aggregates import first, shape_of
 from context_bench.reports.cards import chip_of, store_option
-from context_bench.reports.json_document import Writable
+from context_bench.reports.json_document import Remarks, Writable
 from context_bench.reports.page import (
     MISSING,
     BarPart,
@@ -404,17 +404,20 @@ def render_csv(page: Page) -> str:
     return stream.getvalue()
 
 
-def write_csv(page: Page, stream: Writable) -> None:
+def write_csv(page: Page, stream: Writable, *, remarks: Remarks | None = None) -> None:
     """Write header and rows, one row in memory at a time. Open files with `newline=""`.
 
     Columns: identity, tokens, latency (seconds), every score in sorted order (`score:NAME` where a score is called like
-    another column), billed and completion tokens, money (US dollars), errors as JSON. What is not known is an empty
-    cell.
+    another column), billed and completion tokens, money (US dollars), errors as JSON; with `remarks`, tags and note of
+    people. What is not known is an empty cell.
     """
     writer = csv.writer(stream)
-    writer.writerow([csv_cell(name) for name in csv_header(page.score_names)])
+    more = ("tags", "note") if remarks is not None else ()
+    writer.writerow([csv_cell(name) for name in (*csv_header(page.score_names), *more)])
     for row in page.rows:
-        writer.writerow(list(_csv_cells(row, page.score_names)))
+        written = remarks(row) if remarks is not None else {}
+        words = (", ".join(written.get("tags", ())), written.get("note", "")) if more else ()
+        writer.writerow([*_csv_cells(row, page.score_names), *map(csv_cell, words)])
 
 
 def csv_header(score_names: list[str]) -> list[str]:

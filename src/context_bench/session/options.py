@@ -451,9 +451,7 @@ class TraceOptions(OptionSet):
     report: list[Path] | None = own(
         "Also write a report, by its ending; repeatable.", of="out", default=None, names="--report --out", unit="FILE"
     )
-    out_dir: Path | None = flag(
-        "Keep rows and all reports here; what is scored already is not scored again.", unit="DIR"
-    )
+    out_dir: Path | None = flag("Keep rows and reports here; what is scored already is not scored again.", unit="DIR")
     min_coverage: list[str] | None = flag("Exit 4 if a set's mean coverage is below this; repeatable.", unit="LEVEL=X")
     by: str = flag("A step of the curve: call, or turn (all calls of one reply).", "call")
     longest: int | None = flag("A read of more lines at once counts as the file alone.", unit="LINES")
@@ -491,6 +489,8 @@ class StoredOptions(OptionSet):
     watches: list[str] | None = flag("A watch, by name, or `last`; repeatable.", names="--watch", unit="NAME")
     replies: bool = flag("With RUN or --watch: also all that judges are remembered to have said.", False)
     older_than: str | None = flag("Age, such as 30d, 12h, 90m.")
+    deleted: bool = flag("Those that were marked as deleted in `view --edit`.", False)
+    edit: bool = flag("Also write: titles, tags, notes, and which runs are deleted (they can be restored).", False)
     context: bool = flag("Only those that have a context which can be compressed.", False)
     no_open: bool = flag("Do not open a browser.", False)
     simulate: bool = flag("The made-up session: 40 turns, 2,000 tokens of head, 1,000 per turn.", False)

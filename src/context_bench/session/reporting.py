@@ -228,16 +228,18 @@ def export_rows(store: Any, record: Any, format: str, out: Path | None, system: 
 
 def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows with question, context, answer, scores and their reasons, one JSON object a line."""
+    from context_bench.engine.store.remarks import remarks_by_row
     from context_bench.reports.json_document import write_jsonl
     from context_bench.runner import answered
 
     with destination(out) as stream:
-        write_jsonl(damage.of(answered(store, record.id, system)), stream)
+        write_jsonl(damage.of(answered(store, record.id, system)), stream, remarks_by_row(store, record.number))
 
 
 def _parquet(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows as one Parquet table, for data frames."""
     from context_bench.engine import rows
+    from context_bench.engine.store.remarks import remarks_by_row
     from context_bench.reports.frames import write_parquet
     from context_bench.runner import answered
 
@@ -245,7 +247,8 @@ def _parquet(store: Any, record: Any, out: Path | None, system: str | None, dama
         raise BadInput("Parquet is not for terminals; give --out FILE.parquet")
     names = sorted({name for row in rows(store, record.id, system) for name in row.scores})
     with destination(out, "wb") as sink:
-        write_parquet(damage.of(answered(store, record.id, system)), names, sink)
+        whole = damage.of(answered(store, record.id, system))
+        write_parquet(whole, names, sink, remarks_by_row(store, record.number))
 
 
 def _inspect(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:

@@ -32,13 +32,13 @@ else:
 KEPT_FROM = 1_000
 
 
-@takes(StoredOptions)
-def list_runs(store: str, json: bool) -> int:
+@takes(StoredOptions, deleted=own("Those that were marked as deleted instead."))
+def list_runs(store: str, json: bool, deleted: bool) -> int:
     """The runs in a store, newest first."""
     from context_bench.engine import list_runs as stored_runs
 
     with opened_store(store) as opened:
-        found = [record.describe() for record in stored_runs(opened)]
+        found = [record.describe() for record in stored_runs(opened, deleted=deleted)]
     if json:
         import json as library
 
@@ -46,7 +46,10 @@ def list_runs(store: str, json: bool) -> int:
         return 0
     from context_bench.session.reporting import terminal
 
-    print(run_list(found, **terminal()) if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one")
+    none = (
+        "no run is marked as deleted" if deleted else "no runs yet: context-bench --proxy URL --dataset NAME makes one"
+    )
+    print(run_list(found, **terminal()) if found else none)
     return 0
 
 

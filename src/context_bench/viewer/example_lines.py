@@ -1,5 +1,5 @@
-"""Examples of a run as lines, one an example with the answer of every system and whether it passed; and rows or lines
-as they are downloaded.
+"""Examples of a run as lines, one an example with the answer of every system and whether it passed; figures as they are
+shown; and rows or lines as they are downloaded.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
+from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, row_lists
 from context_bench.engine.store.browsing import ListedRun, Place
+from context_bench.engine.store.remarks import Remark
 from context_bench.reports.arm_aggregates import first
+from context_bench.reports.page import Figure, Unit
 from context_bench.reports.visible_text import csv_cell, json_ready
 
 FORMS = {"csv": "text/csv", "json": "application/json", "jsonl": "application/x-ndjson"}
@@ -183,6 +188,46 @@ def _score(row: EvalRow, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and value == value else None
 
 
+# --- figures, as they are shown
+
+
+def when(seconds: float) -> str:
+    """A time as a person reads it, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def body(value: Any) -> str:
+    """A request or a reply as text, JSON indented."""
+    return value if isinstance(value, str) else json.dumps(json_ready(value), ensure_ascii=False, indent=2)
+
+
+def shown_duration(seconds: float | None) -> str:
+    """Seconds as a person reads them."""
+    return "—" if seconds is None else duration(seconds)
+
+
+def shown_count(count: int | None) -> str:
+    """A number of things, short."""
+    return "—" if count is None else short(count)
+
+
+def in_unit(value: float | None, unit: Unit, digits: int | None = None) -> str:
+    """A figure with its unit."""
+    return "—" if value is None else Figure(value, unit, digits=digits).short
+
+
+def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
+    """The figures of a row, ready to be shown."""
+    return {
+        "scores": [in_unit(number(row.scores.get(name)), "score") for name in scores],
+        "sent": in_unit(number(row.input_tokens), "count"),
+        "forwarded": in_unit(number(row.output_tokens), "count"),
+        "latency": in_unit(number(row.latency), "seconds"),
+        "cost": in_unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),
+        "failure": failure_of(row),
+    }
+
+
 # --- downloads
 # ------------------------------------------------------------------------
 
@@ -192,7 +237,22 @@ _COLUMNS = (
 )
 
 
-def written_rows(store: Store, run: ListedRun, order: array[int], scores: list[str], form: str) -> Iterator[str]:
+#: What people wrote on rows, by their places; columns and keys of it are there only where somebody wrote something.
+Noted = Mapping[Place, Remark]
+_WRITTEN = ("tags", "note")
+
+
+def _remarked(noted: Noted, place: Place, form: str) -> dict[str, Any]:
+    """Tags and note of a row: both in every line of CSV, elsewhere those that there are."""
+    remark = noted.get(place, Remark())
+    if form == "csv":
+        return {"tags": ", ".join(remark.tags), "note": remark.text} if noted else {}
+    return {name: value for name, value in (("tags", list(remark.tags)), ("note", remark.text)) if value}
+
+
+def written_rows(
+    store: Store, run: ListedRun, order: array[int], scores: list[str], form: str, noted: Noted
+) -> Iterator[str]:
     """All rows at these places, as `form` of `FORMS`, some hundred at a time."""
 
     def chunks() -> Iterator[list[dict[str, Any]]]:
@@ -200,9 +260,9 @@ def written_rows(store: Store, run: ListedRun, order: array[int], scores: list[s
             some = [Place.unpack(packed) for packed in order[begin : begin + _CHUNK]]
             texts = row_lists.texts_at(store, run, some)
             found = row_lists.rows_at(store, run, some)
-            yield [_downloaded(row, texts.get(at, {}), scores) for at, row in found]
+            yield [_downloaded(row, texts.get(at, {}), scores) | _remarked(noted, at, form) for at, row in found]
 
-    return _written(chunks(), [*_COLUMNS, *scores], form)
+    return _written(chunks(), [*_COLUMNS, *scores, *(_WRITTEN if noted else ())], form)
 
 
 def _downloaded(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
@@ -219,9 +279,10 @@ def written_lines(
     columns: Sequence[tuple[int, str]],
     standard: Standard,
     form: str,
+    noted: Noted,
 ) -> Iterator[str]:
     """All lines of these examples, as `form` of `FORMS`, some hundred at a time: JSON has the answers by system, CSV
-    four columns for each.
+    four columns for each, six where there are notes.
     """
     names = [name for _, name in columns]
     about = ("dataset", "example_id", "trial", "question", "expected")
@@ -233,14 +294,19 @@ def written_lines(
             for line in lines_at(store, run, order[begin : begin + _CHUNK], columns, standard):
                 said = (line.row.dataset, line.row.example_id, line.row.trial, line.question, line.expected)
                 answers = [
-                    {"system": name, **dict(zip(parts, _parts(each), strict=True))}
+                    {
+                        "system": name,
+                        **dict(zip(parts, _parts(each), strict=True)),
+                        **_remarked(noted, each.place, form),
+                    }
                     for name, each in zip(names, line.answers, strict=True)
                     if each is not None
                 ]
                 made.append({**dict(zip(about, said, strict=True)), "answers": answers})
-            yield made if form != "csv" else [_flat(each, names, parts) for each in made]
+            yield made if form != "csv" else [_flat(each, names, columned) for each in made]
 
-    return _written(chunks(), [*about, *(f"{name}: {part}" for name in names for part in parts)], form)
+    columned = (*parts, *(_WRITTEN if noted else ()))
+    return _written(chunks(), [*about, *(f"{name}: {part}" for name in names for part in columned)], form)
 
 
 def _parts(answer: ExampleAnswer) -> tuple[Any, ...]:

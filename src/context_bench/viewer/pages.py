@@ -6,11 +6,9 @@ Runs, rows, one row with its neighbours; queries. Everything is escaped by the t
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -20,29 +18,32 @@ from jinja2 import ChoiceLoader, Environment, FunctionLoader, TemplateNotFound
 from markupsafe import Markup
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.engine import list_watches, run_of
-from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, browsing, row_lists
 from context_bench.engine.store.browsing import ListedRun, Live, Place
+from context_bench.engine.store.remarks import MOST_NOTE, MOST_TAG, MOST_TAGS, MOST_TITLE, Remark, notes_of
 from context_bench.engine.store.row_lists import Facets, RowQuery, SearchHit, TextSearch
-from context_bench.reports.arm_aggregates import first
+from context_bench.engine.store.run_records import tags_in
 from context_bench.reports.detail import detail_html, turn_html
 from context_bench.reports.html_page import environment, style_text, template_text
-from context_bench.reports.page import Figure, Unit
 from context_bench.reports.row_parts import page_limit
-from context_bench.reports.visible_text import json_ready
 from context_bench.viewer.example_lines import (
     FORMS,
     MOST_SYSTEMS,
     ExampleAnswer,
     ExampleLine,
     Neighbours,
+    Noted,
     Standard,
     beside_line,
-    failure_of,
+    body,
+    cells,
+    in_unit,
     lines_at,
+    shown_count,
+    shown_duration,
+    when,
     written_lines,
     written_rows,
 )
@@ -54,8 +55,8 @@ PAGE = 50  # rows on one page
 @dataclass(frozen=True, slots=True)
 class Query:
     """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
-    search leaves out. `layout`: `matrix`, a line an example with all systems' answers, or `rows`. The `sort` `of:NAME`
-    is by the score of that system.
+    search leaves out. `tag` and `noted`: with this tag, with a note. `layout`: `matrix`, a line an example with all
+    systems' answers, or `rows`. The `sort` `of:NAME` is by the score of that system.
     """
 
     system: str = ""
@@ -69,6 +70,8 @@ class Query:
     change: str = ""
     kind: str = ""
     layout: str = ""
+    tag: str = ""
+    noted: bool = False
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Query:
@@ -85,6 +88,8 @@ class Query:
             change=query.get("change", ""),
             kind=query.get("kind", ""),
             layout=query.get("layout", ""),
+            tag=query.get("tag", ""),
+            noted=query.get("noted", "") not in ("", "0"),
         )
 
     @property
@@ -97,6 +102,10 @@ class Query:
     def ranked(self) -> str:
         """The system by whose score examples are sorted; `""` = by none."""
         return self.sort.removeprefix("of:") if self.sort.startswith("of:") else ""
+
+    def takes(self, remark: Remark) -> bool:
+        """Is a row with these tags and this note asked for?"""
+        return (not self.noted or bool(remark.text)) and (not self.tag or self.tag in remark.tags)
 
     @property
     def narrowed(self) -> bool:
@@ -123,6 +132,8 @@ class Query:
             "change": one.change,
             "kind": one.kind,
             "layout": one.layout,
+            "tag": one.tag,
+            "noted": "1" if one.noted else "",
             "q": one.words,
             "sort": one.sort,
             "order": "down" if one.descending else "",
@@ -177,12 +188,13 @@ SEARCH_SECONDS = 2.0
 
 @dataclass(slots=True)
 class RunPage:
-    """Some of the runs and watches that are asked for. `kinds`: those that there are."""
+    """Some of the runs and watches that are asked for. `kinds` and `tags`: those that there are."""
 
     runs: list[ListedEntry]
     total: int
     query: Query
     kinds: list[str]
+    tags: list[str] = field(default_factory=list)
 
     @property
     def page(self) -> int:
@@ -197,7 +209,7 @@ class RunPage:
 @dataclass(slots=True)
 class RowPage:
     """Some of the rows that were asked for: `rows` with their places, `total` of them; or, where `columns` (systems)
-    are named, some of the examples, each a line with the answers of these.
+    are named, some of the examples, each a line with the answers of these. `noted`: what was written on any row.
     """
 
     run: ListedRun
@@ -209,8 +221,14 @@ class RowPage:
     hits: dict[Place, SearchHit] = field(default_factory=dict)
     texts: dict[Place, dict[str, str]] = field(default_factory=dict)
     standard: Standard = field(default_factory=Standard)
+    noted: Noted = field(default_factory=dict)
     columns: list[tuple[int, str]] = field(default_factory=list)
     lines: list[ExampleLine] = field(default_factory=list)
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags that rows of the run have."""
+        return sorted({tag for remark in self.noted.values() for tag in remark.tags})
 
     @property
     def page(self) -> int:
@@ -234,6 +252,7 @@ class RowView:
     row: EvalRow
     detail: Mapping[str, Any] | None
     beside: Neighbours = field(default_factory=Neighbours)
+    remark: Remark = field(default_factory=Remark)
     answers: list[ExampleAnswer] = field(default_factory=list)
 
 
@@ -259,12 +278,15 @@ class Library:
         found = [*self._stored(query.words), *self._watches(query.words)]
         found.sort(key=lambda each: -each.created)
         kinds = sorted({each.about.kind for each in found})
-        found = [each for each in found if query.kind in ("", each.about.kind)]
+        tags = sorted({tag for each in found for tag in each.tags})
+        found = [
+            each for each in found if query.kind in ("", each.about.kind) and query.takes(Remark(tuple(each.tags)))
+        ]
         if query.sort:
             value = LIST_SORTS[query.sort]
             known = sorted((each for each in found if value(each) is not None), key=value, reverse=query.descending)
             found = [*known, *(each for each in found if value(each) is None)]
-        page = RunPage([], len(found), query, kinds)
+        page = RunPage([], len(found), query, kinds, tags)
         page.runs = found[(page.page - 1) * RUNS : page.page * RUNS]
         heads = [each for each in page.runs if each.watch is None]
         for each, run in zip(heads, browsing.whole(self.store, [each.head for each in heads]), strict=True):
@@ -277,7 +299,8 @@ class Library:
             if about is None or at != head.updated:
                 about = RunAbout.read(browsing.manifest_of(self.store, head.number))
                 self._abouts[head.number] = head.updated, about
-            yield ListedEntry(about, head.name, head.created, browsing.summary_of(head), head)
+            name, tags = head.title or head.name, tags_in(head.tags)
+            yield ListedEntry(about, name, head.created, browsing.summary_of(head), head, tags=tags)
 
     def _watches(self, words: str) -> Iterator[ListedEntry]:
         for watch in list_watches(self.store):
@@ -298,7 +321,7 @@ class Library:
         """A page of rows, or of examples. Raises `UnknownName` and `BadInput` for what cannot be asked."""
         facets = self._facets.of(run, "facets", lambda: row_lists.facets(self.store, run))
         order, found = self._chosen(run, query)
-        page = RowPage(run, query, facets, [], len(order), found, standard=self._standard(run))
+        page = RowPage(run, query, facets, [], len(order), found, standard=self._standard(run), noted=self.noted(run))
         if query.of_lines(run):
             self._add_lines(page, order)
             return page
@@ -331,14 +354,22 @@ class Library:
             standard = self._standard(run)
             asked = replace(asked, change=query.change, score=standard.score, baselines=standard.held(query.system))
         order = self._orders.of(run, asked, lambda: row_lists.places(self.store, run, asked))
+        kept = None
+        if query.tag or query.noted:
+            kept = frozenset(place.packed for place, remark in self.noted(run).items() if query.takes(remark))
+            order = array("q", filter(kept.__contains__, order))
         if not query.words:
             return order, None
-        what = (asked, query.words, query.start)
+        what = (asked, query.words, query.start, kept)
         rest = order[query.start :]
         found = self._searches.of(
             run, what, lambda: row_lists.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
         )
         return array("q", (hit.place.packed for hit in found.hits)), found
+
+    def noted(self, run: ListedRun) -> dict[Place, Remark]:
+        """What people wrote on rows of the run, as it is now."""
+        return notes_of(self.store, run.number)
 
     def _standard(self, run: ListedRun) -> Standard:
         return self._facets.of(run, "standard", lambda: Standard.read(run_of(self.store, run.id).manifest))
@@ -346,17 +377,18 @@ class Library:
     def written(self, run: ListedRun, query: Query, form: str) -> Iterator[str]:
         """All rows asked for, or all examples with the layout `matrix`, in a form of `FORMS`, some at a time."""
         order, _ = self._chosen(run, query)
+        noted = self.noted(run)
         if query.layout == "matrix":
             standard = self._standard(run)
             order = self._examples(run, query, order)
-            return written_lines(self.store, run, order, standard.columns(run, query.system), standard, form)
+            return written_lines(self.store, run, order, standard.columns(run, query.system), standard, form, noted)
         scores = self._facets.of(run, "facets", lambda: row_lists.facets(self.store, run)).scores
-        return written_rows(self.store, run, order, scores, form)
+        return written_rows(self.store, run, order, scores, form, noted)
 
     def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
         row = self.row_at(run, place)
-        view = RowView(run, query, place, row, self._detail(run, row))
+        view = RowView(run, query, place, row, self._detail(run, row), remark=self.noted(run).get(place, Remark()))
         columns = sorted(run.systems, key=lambda each: each[0] != place.arm)
         packed = Place(0, place.position, place.trial).packed
         order, _ = self._chosen(run, query)
@@ -425,14 +457,15 @@ def _environment() -> Environment:
         "most_systems": MOST_SYSTEMS,
         "list_sorts": LIST_SORTS,
         "watch_url": watch_url,
+        "most": {"title": MOST_TITLE, "note": MOST_NOTE, "tags": (MOST_TAG + 2) * MOST_TAGS},
     }
     made.filters = {
         **shared.filters,
         "when": when,
-        "duration": _duration,
-        "short": _short,
+        "duration": shown_duration,
+        "short": shown_count,
         "body": body,
-        "unit": _unit,
+        "unit": in_unit,
         "points": lambda value: f"{100 * value:+.1f}".replace("-", "−"),
         "markup": Markup,
     }
@@ -459,37 +492,3 @@ def script() -> str:
     if own is None:
         raise TemplateNotFound("viewer.js")
     return own
-
-
-def when(seconds: float) -> str:
-    """A time as a person reads it, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def body(value: Any) -> str:
-    """A request or a reply as text, JSON indented."""
-    return value if isinstance(value, str) else json.dumps(json_ready(value), ensure_ascii=False, indent=2)
-
-
-def _duration(seconds: float | None) -> str:
-    return "—" if seconds is None else duration(seconds)
-
-
-def _short(count: int | None) -> str:
-    return "—" if count is None else short(count)
-
-
-def _unit(value: float | None, unit: Unit, digits: int | None = None) -> str:
-    return "—" if value is None else Figure(value, unit, digits=digits).short
-
-
-def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
-    """The figures of a row, ready to be shown."""
-    return {
-        "scores": [_unit(number(row.scores.get(name)), "score") for name in scores],
-        "sent": _unit(number(row.input_tokens), "count"),
-        "forwarded": _unit(number(row.output_tokens), "count"),
-        "latency": _unit(number(row.latency), "seconds"),
-        "cost": _unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),
-        "failure": failure_of(row),
-    }

@@ -1,4 +1,5 @@
-"""The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written.
+"""The server: routes, and what holds for every answer. Loopback only, `GET` only; nothing is written unless it was
+started to edit (`editing`).
 
 The viewer admits whoever has the address with the token, through a loopback name, and no other web page. Progress of a
 run is sent for as long as it goes on.
@@ -27,6 +28,7 @@ from context_bench.engine.store.browsing import ListedRun, Place, open_reading
 from context_bench.llm.responders import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
+from context_bench.viewer.editing import MOST_SENT, Editor, Handler
 from context_bench.viewer.example_lines import FORMS
 from context_bench.viewer.pages import Library, Query, pair_url, read_pair, whole_number
 from context_bench.viewer.working import EVERY, ListedEntry, ResultOf, Tracker, WatchPage, Worked, Worker, turn_of
@@ -63,6 +65,13 @@ class Door:
         if site not in ("same-origin", "none") and not _follows_link(request):
             return "Other web pages may link to this viewer, and nothing else."
         return None
+
+    def refuses_write(self, request: web.BaseRequest) -> bool:
+        """True for a request to write that does not say that it comes from a page of ours. `refusal` was asked
+        before.
+        """
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        return hdrs.ORIGIN not in request.headers or site not in ("same-origin", "none")
 
     def _own(self, netloc: str) -> bool:
         try:
@@ -105,7 +114,6 @@ def _equal(given: str, expected: str) -> bool:
 T = TypeVar("T")
 #: A part as it is now, how the thing ended (`""`: it goes on), and the seconds until the next look.
 Look = tuple[str, str, float]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Seconds between two signs of life on a stream, and how many streams there may be.
 HEARTBEAT, MOST_STREAMS = 15.0, 32
@@ -140,15 +148,18 @@ class Viewer:
     """The pages of one store on loopback: `async with Viewer(path, result_of=...) as viewer: viewer.url`.
 
     `result_of(store, record)`: how a stored run becomes a result; a function of a module, since another process calls
-    it. `port` 0 takes a free one. Raises `StoreUnusable` for a store that cannot be read and `BadInput` for a port that
-    cannot be had.
+    it. `port` 0 takes a free one. `edit`: titles, tags, notes and deletions can be written. Raises `StoreUnusable` for
+    a store that cannot be read (or written, to edit) and `BadInput` for a port that cannot be had.
     """
 
-    def __init__(self, where: str | Path, *, result_of: ResultOf, port: int = 0, token: str | None = None) -> None:
+    def __init__(
+        self, where: str | Path, *, result_of: ResultOf, port: int = 0, token: str | None = None, edit: bool = False
+    ) -> None:
         self._where, self._port = str(where), listening_port(port, "the port")
         self._door = Door(token)
         self._worker = Worker(self._where, result_of)
         self._library: Library | None = None
+        self._editor = Editor(self._where, lambda: self.library, self._read, self._page) if edit else None
         self._trackers: FIFOCache[str, Tracker] = FIFOCache(MOST_STREAMS)  # a stream goes on with its own
         self._streams = 0
         self._runner: web.AppRunner | None = None
@@ -166,10 +177,12 @@ class Viewer:
 
     async def start(self) -> Viewer:
         """Open the store, bind, serve."""
+        if self._editor is not None:
+            self._editor.open()
         store = open_reading(self._where)
-        app = web.Application(middlewares=[self._guarded])
-        app.on_response_prepare.append(_with_headers)
-        for path, handler in self._routes().items():
+        app = web.Application(middlewares=[self._guarded], client_max_size=MOST_SENT)
+        app.on_response_prepare.append(self._with_headers)
+        for path, handler in (self._routes() | (self._editor.routes() if self._editor else {})).items():
             app.router.add_route("*", path, handler)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2, logger=SERVER_LOG)
         await runner.setup()
@@ -178,6 +191,7 @@ class Viewer:
         except OSError as error:
             await runner.cleanup()
             store.close()
+            self._close_editor()
             raise BadInput(
                 f"cannot listen on 127.0.0.1:{self._port} ({error.strerror or error}); choose another --port"
             ) from None
@@ -195,6 +209,11 @@ class Viewer:
             assert self._threads is not None
             self._threads.shutdown(wait=True, cancel_futures=True)
             self.library.store.close()
+            self._close_editor()
+
+    def _close_editor(self) -> None:
+        if self._editor is not None:
+            self._editor.close()
 
     async def __aenter__(self) -> Viewer:
         return await self.start()
@@ -231,16 +250,24 @@ class Viewer:
         """In a thread: the loop never waits for the disk."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
+    async def _with_headers(self, _: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+        if self._editor is not None:  # with `no-referrer` a browser would say of our own forms that they are nobody's
+            response.headers["Referrer-Policy"] = "same-origin"
+
     # Who and how
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if (reason := self._door.refusal(request)) is not None:
             return web.Response(text=reason, status=403)
-        if request.method != hdrs.METH_GET:
-            return web.Response(
-                text="This viewer only shows: GET and nothing else.", status=405, headers={hdrs.ALLOW: "GET"}
-            )
+        if request.method != hdrs.METH_GET and not (self._editor is not None and self._editor.takes(request)):
+            said = "This viewer only shows: GET and nothing else. `context-bench view --edit` starts one that writes."
+            if self._editor is not None:
+                said = "Nothing is written here; the forms of this viewer say where."
+            return web.Response(text=said, status=405, headers={hdrs.ALLOW: "GET"})
+        if request.method != hdrs.METH_GET and self._door.refuses_write(request):
+            return web.Response(text="Only pages of this viewer may write: a form names it as its Origin.", status=403)
         if request.path.startswith("/static/"):
             return await handler(request)
         if TOKEN in request.query:
@@ -285,7 +312,8 @@ class Viewer:
         return self._page("fault.html.j2", status=status, code=status, text=text)
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
-        html = pages.render(template, store=shown_place(self.library.store.name), **values)
+        key = self._editor.key if self._editor is not None else None
+        html = pages.render(template, store=shown_place(self.library.store.name), key=key, **values)
         return web.Response(
             body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8"
         )
@@ -457,10 +485,6 @@ class Viewer:
 def _event(name: str, text: str) -> bytes:
     lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
     return f"event: {name}\n{lines}\n".encode("utf-8", "replace")
-
-
-async def _with_headers(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
 
 
 async def _style(_: web.Request) -> web.StreamResponse:

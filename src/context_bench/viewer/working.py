@@ -208,6 +208,7 @@ class ListedEntry:
     head: Any = None
     run: ListedRun | None = None
     watch: WatchRecord | None = None
+    tags: list[str] = field(default_factory=list)
 
 
 def least(figures: Mapping[str, Any], value: Callable[[Mapping[str, Any]], Any]) -> float | None:

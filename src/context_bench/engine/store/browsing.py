@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,16 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Damaged, body_key, dumps, loads, unpack, unpacked
 from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
 from context_bench.engine.store.dialects import WHOLE, readable
-from context_bench.engine.store.run_records import COPYING, RUNNING, arms_of, newest_first, status_of
+from context_bench.engine.store.run_records import (
+    COPYING,
+    RUNNING,
+    arms_of,
+    newest_first,
+    newest_names,
+    refuse_deleted,
+    status_of,
+    tags_in,
+)
 from context_bench.stats.distributions import percentile
 
 if TYPE_CHECKING:
@@ -81,6 +90,8 @@ class ListedRun:
     cost: float | None
     stamp: tuple[Any, ...]
     summary: dict[str, Any] | None = None
+    title: str = ""
+    tags: list[str] = field(default_factory=list)
 
     @property
     def running(self) -> bool:
@@ -117,13 +128,15 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
 
 
 def heads(store: Store, *, words: str = "") -> list[Row[Any]]:
-    """Rows of `runs` with all of `words` in name, id, status or systems, newest first; without manifests."""
+    """Rows of `runs` with all of `words` in name, title, tags, id, status or systems, newest first; no manifests."""
     r, a = schema.runs.c, schema.arms.c
-    conditions: list[ColumnElement[bool]] = [r.status != COPYING]  # half a run is none
+    conditions: list[ColumnElement[bool]] = [r.status != COPYING, r.deleted.is_(None)]  # half a run is none
     for word in words.split():
         like = f"%{_escaped(word)}%"
         of_system = exists(select(a.arm).where(a.run == r.number, a.name.ilike(like, escape="\\")))
-        conditions.append(or_(*(column.ilike(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
+        conditions.append(
+            or_(*(column.ilike(like, escape="\\") for column in (r.name, r.title, r.tags, r.id, r.status)), of_system)
+        )
     with store.reading() as connection:
         return list(connection.execute(_runs().where(*conditions).order_by(*newest_first(schema.runs))))
 
@@ -154,15 +167,15 @@ def listed_run(store: Store, run: str) -> ListedRun:
         named = (r.id == utf8_safe(run)) | (r.name == utf8_safe(run))
         row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
-            raise UnknownName(
-                "run", run, connection.scalars(select(r.name).order_by(*newest_first(schema.runs)).limit(20))
-            )
+            raise UnknownName("run", run, newest_names(connection))
+        refuse_deleted(row)
         return _listed(connection, row)
 
 
 def _runs() -> Select[Any]:
     r = schema.runs.c
-    return select(r.number, r.id, r.name, r.status, r.created, r.updated, r.owner, r.counts)
+    facts = (r.number, r.id, r.name, r.status, r.created, r.updated, r.owner, r.counts)
+    return select(*facts, r.title, r.tags, r.deleted)
 
 
 def _escaped(word: str) -> str:
@@ -190,6 +203,8 @@ def _listed(connection: Connection, row: Row[Any]) -> ListedRun:
         cost=facts["cost"],
         stamp=(row.number, status, row.updated, row.counts),
         summary=facts.get("summary"),
+        title=row.title or "",
+        tags=tags_in(row.tags),
     )
 
 

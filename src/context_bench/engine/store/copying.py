@@ -148,6 +148,11 @@ class _RunCopy:
                     f"{self.target.name} has another run named {self.name!r}; give the copy a name of its own with "
                     "--as NAME"
                 )
+            if there is not None and there.deleted is not None:
+                raise BadInput(
+                    f"run {there.name!r} is marked as deleted in {self.target.name}; restore it there in "
+                    "`context-bench view --edit`, or remove it with `context-bench purge --deleted`"
+                )
             if there is not None and there.status != COPYING and self._is_whole(there):
                 return True
             self.state = {"seal": self._seal, "step": 0, "after": None, "makers": {}}
@@ -195,7 +200,7 @@ class _RunCopy:
     def _forget(self, connection: Connection, number: int) -> None:
         """Take away what a copy of an earlier state holds; outputs that other runs use stay, and are found again."""
         for table in schema.metadata.sorted_tables:
-            if "run" in table.c and table not in (schema.outputs, schema.pens):
+            if "run" in table.c and table not in (schema.outputs, schema.pens, schema.row_notes):
                 connection.execute(delete(table).where(table.c.run == number))
         used = select(_p.output).where(_p.output.is_not(None))
         gone = select(_o.id).where(_o.run == number, _o.id.not_in(used))
@@ -204,7 +209,7 @@ class _RunCopy:
 
     def _end(self) -> None:
         """Arms and evaluators, and the run's own name: now it is one."""
-        lists = (schema.arms, schema.run_evaluators)
+        lists = (schema.arms, schema.run_evaluators, schema.row_notes)
         with self.source.reading() as connection:
             now = connection.execute(select(schema.runs).where(_r.number == self.run.number)).first()
             listed = [all_of(connection, select(table).where(table.c.run == self.run.number)) for table in lists]
@@ -215,12 +220,23 @@ class _RunCopy:
             )
         self.copier.forget()
         with self.target.writing() as connection:
-            for table, rows in zip(lists, listed, strict=True):
+            for table, rows in zip(lists[:2], listed[:2], strict=True):
                 connection.execute(delete(table).where(table.c.run == self.number))
                 self.copier.write(connection, table, rows)
+            self._write_remarks(connection, listed[2])
             whole = {name: getattr(self.run, name) for name in ("identity", "created", "updated", "manifest", "counts")}
             named = update(schema.runs).where(_r.number == self.number, _r.status == COPYING)
             connection.execute(named.values(name=self.name, status=self._status, owner=None, **whole))
+
+    def _write_remarks(self, connection: Connection, notes: list[Values]) -> None:
+        """Title, tags and notes of people; those that the copy has already are its own and stay."""
+        n = schema.row_notes.c
+        key = (n.arm, n.position, n.trial)
+        own = {tuple(row) for row in connection.execute(select(*key).where(n.run == self.number))}
+        new = [row for row in notes if tuple(row[column.name] for column in key) not in own]
+        self.copier.write(connection, schema.row_notes, new)
+        here = update(schema.runs).where(_r.number == self.number, _r.title.is_(None), _r.tags.is_(None))
+        connection.execute(here.values(title=self.run.title, tags=self.run.tags))
 
 
 def _counted(run: Row[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs of a store: find, begin, end and purge them, and tell who is at work on one."""
+"""Runs of a store: find, begin and end them, and tell who is at work on one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, Table, delete, func, select, union_all, update
+from sqlalchemy import Connection, Row, Table, delete, func, select, update
 
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
-from context_bench.core.families import Kept, families
 from context_bench.core.keys import hash_text
 from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, still_alive
 from context_bench.core.tokens import utf8_safe
@@ -47,6 +46,8 @@ class RunRecord:
     rows: int = 0
     planned: int = 0
     failed: int = 0
+    title: str = ""
+    tags: list[str] = field(default_factory=list)
 
     @property
     def started(self) -> str:
@@ -67,7 +68,13 @@ class RunRecord:
             "owed": self.planned,
             "failed": self.failed,
             "counts": self.counts,
+            **{name: value for name, value in (("title", self.title), ("tags", self.tags)) if value},
         }
+
+
+def tags_in(text: str | None) -> list[str]:
+    """Tags as they are kept, a line each."""
+    return text.split("\n") if text else []
 
 
 def newest_first(table: Table) -> tuple[Any, ...]:
@@ -75,10 +82,14 @@ def newest_first(table: Table) -> tuple[Any, ...]:
     return table.c.created.desc(), table.c.number.desc()
 
 
-def list_runs(store: Store) -> list[RunRecord]:
-    """All runs, the one that was started last first (wherever that was: a copy is as old as what it is of)."""
+def list_runs(store: Store, *, deleted: bool = False) -> list[RunRecord]:
+    """All runs, the one that was started last first (wherever that was: a copy is as old as what it is of).
+    `deleted`: those that are marked as deleted instead.
+    """
+    marked = schema.runs.c.deleted
+    chosen = select(schema.runs).where(marked.is_not(None) if deleted else marked.is_(None))
     with store.reading() as connection:
-        found = connection.execute(select(schema.runs).order_by(*newest_first(schema.runs))).all()
+        found = connection.execute(chosen.order_by(*newest_first(schema.runs))).all()
         return [_record(connection, row) for row in found]
 
 
@@ -95,7 +106,9 @@ def run_of(store: Store, name: str) -> RunRecord:
             return _whole(connection, exact)
         near = (
             connection.execute(
-                select(runs).where(func.substr(runs.c.id, 1, len(name)) == utf8_safe(name)).limit(2)
+                select(runs)
+                .where(func.substr(runs.c.id, 1, len(name)) == utf8_safe(name), runs.c.deleted.is_(None))
+                .limit(2)
             ).all()
             if name
             else []
@@ -104,10 +117,28 @@ def run_of(store: Store, name: str) -> RunRecord:
             return _whole(connection, near[0])
         if near:
             raise BadInput(f"{name!r} is the beginning of several run ids; give more of it, or the run's name")
-        raise UnknownName("run", name, connection.scalars(select(runs.c.name).order_by(*newest_first(runs)).limit(20)))
+        raise UnknownName("run", name, newest_names(connection))
+
+
+def newest_names(connection: Connection) -> list[str]:
+    """Names of the newest runs, for messages."""
+    r = schema.runs.c
+    return list(
+        connection.scalars(select(r.name).where(r.deleted.is_(None)).order_by(*newest_first(schema.runs)).limit(20))
+    )
+
+
+def refuse_deleted(row: Row[Any]) -> None:
+    """Raise `BadInput` for a run that is marked as deleted."""
+    if row.deleted is not None:
+        raise BadInput(
+            f"run {row.name!r} is marked as deleted; restore it under *Deleted runs* of `context-bench view --edit`, "
+            "or remove it for good with `context-bench purge --deleted`"
+        )
 
 
 def _whole(connection: Connection, row: Row[Any]) -> RunRecord:
+    refuse_deleted(row)
     if row.status == COPYING:
         raise BadInput(f"{row.name!r} is a copy that was broken off; the same `context-bench copy` goes on with it")
     return _record(connection, row)
@@ -176,6 +207,8 @@ def _record(connection: Connection, row: Row[Any]) -> RunRecord:
         rows=facts["rows"],
         planned=facts["owed"],
         failed=facts["failed"],
+        title=row.title or "",
+        tags=tags_in(row.tags),
     )
 
 
@@ -236,7 +269,9 @@ def begin_run(connection: Connection, *, name: str | None, identity: str, again:
         found = connection.execute(select(runs).where(runs.c.name == utf8_safe(name))).first()
         if found is None:
             found = connection.execute(select(runs).where(runs.c.id == utf8_safe(name))).first()
-        if found is not None and _busy(found, clock):
+        if found is not None:
+            refuse_deleted(found)
+        if found is not None and busy(found, clock):
             raise StoreUnusable(
                 f"run {name!r} is being worked on by another process; wait for it, or give this one another --run name"
             )
@@ -245,11 +280,11 @@ def begin_run(connection: Connection, *, name: str | None, identity: str, again:
     else:
         same = (
             select(runs)
-            .where(runs.c.identity == identity, runs.c.status != DONE)
+            .where(runs.c.identity == identity, runs.c.status != DONE, runs.c.deleted.is_(None))
             .order_by(runs.c.number.desc())
             .limit(5)
         )
-        found = next((row for row in connection.execute(same) if not _busy(row, clock)), None) if again else None
+        found = next((row for row in connection.execute(same) if not busy(row, clock)), None) if again else None
     now = clock.now()
     if found is None:
         return _new_run(connection, name, identity, now)
@@ -306,13 +341,14 @@ def worked_on(run: str, owner: str | None, updated: float, clock: Clock) -> bool
     return run in AT_WORK if owner == process_mark() else still_alive(owner, updated, clock)
 
 
-def _busy(row: Row[Any], clock: Clock = SYSTEM_CLOCK) -> bool:
+def busy(row: Row[Any], clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Is a living process at work on this run?"""
     return row.status == RUNNING and worked_on(row.id, row.owner, row.updated, clock)
 
 
 def status_of(row: Row[Any]) -> str:
     """The status of a run; one that nobody works on any more was interrupted."""
-    return INTERRUPTED if row.status == RUNNING and not _busy(row) else str(row.status)
+    return INTERRUPTED if row.status == RUNNING and not busy(row) else str(row.status)
 
 
 # --- arms and evaluators of a run ---
@@ -383,82 +419,3 @@ def register_evaluators(
     connection.execute(delete(links).where(links.c.run == run))
     if ids:
         connection.execute(links.insert(), [{"run": run, "ordinal": n, "evaluator": one} for n, one in enumerate(ids)])
-
-
-# --- purging ---
-
-
-def purge(store: Store, *, older_than: float, dry_run: bool = False, clock: Clock = SYSTEM_CLOCK) -> list[str]:
-    """Remove runs, and what families keep beside them (watches), not touched for `older_than` seconds, with all that no
-    other one uses; returns their names. Replies of judges go when they are as old.
-
-    A file shrinks where no other process has it open; a server keeps the space for what comes next. Raises
-    `StoreUnusable` while a run is being worked on.
-    """
-    if not older_than >= 0:
-        raise BadInput(f"age {older_than} is not a number of seconds ≥ 0")
-    old = [run for run in list_runs(store) if run.updated < clock.now() - older_than and run.status != RUNNING]
-    others = [(kept, kept.old(store, clock.now() - older_than)) for kept in _kept()]
-    names = [*(run.name for run in old), *(name for _, found in others for name in found.values())]
-    if not dry_run:
-        _forget(store, clock.now() - older_than)
-    if dry_run or not names:
-        return names
-    _remove(store, [run.number for run in old], others)
-    store.database.shrink(store.engine)
-    return names
-
-
-def _kept() -> list[Kept]:
-    return [family.kept for family in families() if family.kept is not None]
-
-
-def _refuse_busy(store: Store, connection: Connection) -> None:
-    for row in connection.execute(select(schema.runs).where(schema.runs.c.status == RUNNING)):
-        if _busy(row):
-            raise StoreUnusable(f"run {row.name!r} is being worked on; purge {store.name} when it has ended")
-
-
-def _forget(store: Store, before: float) -> None:
-    """Remembered replies need no run, and no run needs them."""
-    with store.writing() as connection:
-        connection.execute(delete(schema.replies).where(schema.replies.c.created < before))
-
-
-def _remove(store: Store, numbers: list[int], others: list[tuple[Kept, Mapping[int, str]]]) -> None:
-    s = schema
-    with store.writing() as connection:
-        store.database.alone(connection, purging=True)
-        _refuse_busy(store, connection)
-        for kept, found in others:
-            kept.remove(connection, list(found))
-        for table in (s.plan, s.examples, s.sources, s.arms, s.run_evaluators, s.pens):
-            connection.execute(delete(table).where(table.c.run.in_(numbers)))
-        connection.execute(delete(s.runs).where(s.runs.c.number.in_(numbers)))
-        used = select(s.plan.c.output).where(s.plan.c.output.is_not(None))
-        living = select(s.runs.c.number)
-        # An output stays while its run lives (a resume may use it) or another run's plan points to it.
-        connection.execute(delete(s.outputs).where(s.outputs.c.run.not_in(living), s.outputs.c.id.not_in(used)))
-        told = select(s.outputs.c.setup).where(s.outputs.c.setup.is_not(None))
-        connection.execute(delete(s.setups).where(s.setups.c.run.not_in(living), s.setups.c.id.not_in(told)))
-        left, ready = select(s.outputs.c.id), select(s.setups.c.id)
-        connection.execute(delete(s.scores).where(s.scores.c.output.not_in(left)))
-        for table in (s.calls, s.forwarded):
-            lost = table.c.output.is_(None) & table.c.setup.is_(None) & table.c.run.not_in(living)
-            gone = table.c.output.is_not(None) & table.c.output.not_in(
-                left
-            )  # NULL is in no list, but not outside an empty one either
-            undone = table.c.setup.is_not(None) & table.c.setup.not_in(ready)
-            connection.execute(delete(table).where(lost | gone | undone))
-        _remove_bodies(connection)
-
-
-def _remove_bodies(connection: Connection) -> None:
-    s = schema
-    columns = (s.examples.c.body, s.calls.c.request, s.calls.c.reply, s.forwarded.c.request, s.forwarded.c.reply)
-    seen = (column for kept in _kept() for column in kept.bodies())
-    used = union_all(*(select(column).where(column.is_not(None)) for column in (*columns, *seen)))
-    connection.execute(delete(s.body_parts).where(s.body_parts.c.body.not_in(used)))
-    connection.execute(
-        delete(s.bodies).where(s.bodies.c.key.not_in(used), s.bodies.c.key.not_in(select(s.body_parts.c.part)))
-    )

@@ -1,15 +1,16 @@
 """The tables of a store. Migrations in `migrations/versions` create them; a test holds the two together.
 
 A *run* owes one *plan* row per (arm, position, trial); a plan row points to the *output* that answers it. Outputs are
-found by content key, so a run can use what an earlier one made. A *source* says of which examples a run's plan is known
-to be, and how far. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up*
-got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
-do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched*
-records, one per request of a client. A *certificate* is the state of limits over sessions, with the *counted
-sessions* of a folder. Large texts live once in *bodies*. Who writes in a run holds its
-write lease, a row of *pens*: it counts the transactions, and is taken away by who takes the run over. Keys are 16 raw
-bytes; JSON is stored packed (see `encoding`). There are no foreign keys: rows are written by few places (`pending`,
-`outcomes`, `watches`), each in one transaction, and removed by one (`run_records.purge`).
+found by content key, so a run can use what an earlier one made. A *source* says of which examples a run's plan is
+known to be, and how far. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an output. A
+*set-up* got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests
+of its own do. *Row notes* are what people wrote on a row, and of which example. *Replies* of judges are remembered by
+the content of what they were asked. A *watch* of live traffic has *watched* records, one per request of a client. A
+*certificate* is the state of limits over sessions, with the *counted sessions* of a folder. Large texts live once in
+*bodies*. Who writes in a run holds its write lease, a row of *pens*: it counts the transactions, and is taken away by
+who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see `encoding`). There are no foreign keys: rows
+are written by few places (`pending`, `outcomes`, `watches`), each in one transaction, and removed by one
+(`remarks.purge`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load
 #: Alembic.
-HEAD = "0010"
+HEAD = "0011"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -44,6 +45,9 @@ runs = Table(
     Column("owner", TEXT),  # the process at work on it
     Column("manifest", PACKED, nullable=False),
     Column("counts", PACKED, nullable=False),
+    Column("title", TEXT),  # as people call it; its name stays, by which it is resumed
+    Column("tags", TEXT),  # a line each
+    Column("deleted", Float),  # when it was marked: hidden, until it is restored or purged
     sqlite_autoincrement=True,  # a number is never given twice: outputs remember it after their run is purged
 )
 pens = Table(
@@ -90,6 +94,19 @@ plan = Table(
     Column("position", WHOLE, primary_key=True, autoincrement=False),
     Column("trial", WHOLE, primary_key=True, autoincrement=False),
     Column("output", WHOLE),  # NULL = owed
+    sqlite_with_rowid=False,
+)
+row_notes = Table(
+    "row_notes",
+    metadata,
+    Column("run", WHOLE, primary_key=True, autoincrement=False),
+    Column("arm", WHOLE, primary_key=True, autoincrement=False),
+    Column("position", WHOLE, primary_key=True, autoincrement=False),
+    Column("trial", WHOLE, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary(16), nullable=False),  # of the example that it was written on
+    Column("tags", TEXT, nullable=False),  # a line each
+    Column("note", TEXT, nullable=False),
+    Column("updated", Float, nullable=False),
     sqlite_with_rowid=False,
 )
 sources = Table(
