@@ -151,6 +151,20 @@ CREATE TABLE replies (
  WITHOUT ROWID
 
 ;
+CREATE TABLE row_notes (
+	run INTEGER NOT NULL, 
+	arm INTEGER NOT NULL, 
+	position INTEGER NOT NULL, 
+	trial INTEGER NOT NULL, 
+	content BLOB NOT NULL, 
+	tags VARCHAR NOT NULL, 
+	note VARCHAR NOT NULL, 
+	updated FLOAT NOT NULL, 
+	PRIMARY KEY (run, arm, position, trial)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE run_evaluators (
 	run INTEGER NOT NULL, 
 	ordinal INTEGER NOT NULL, 
@@ -171,6 +185,9 @@ CREATE TABLE runs (
 	owner VARCHAR, 
 	manifest BLOB NOT NULL, 
 	counts BLOB NOT NULL, 
+	title VARCHAR, 
+	tags VARCHAR, 
+	deleted FLOAT, 
 	UNIQUE (id), 
 	UNIQUE (name)
 );
@@ -252,4 +269,4 @@ CREATE INDEX forwarded_output ON forwarded (output);
 CREATE INDEX forwarded_run ON forwarded (run);
 CREATE UNIQUE INDEX outputs_key ON outputs ("key", run);
 CREATE INDEX setups_run ON setups (run);
--- 0010
+-- 0011
