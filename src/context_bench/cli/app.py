@@ -50,7 +50,7 @@ _OWN = {
     "rescore": Command("context_bench.session.runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("context_bench.cli.stored:export", "Everything a run found, for other programs."),
     "import": Command(
-        "context_bench.cli.import_answers:command", "Answers that were given elsewhere, as a stored run."
+        "context_bench.cli.endpoints:import_answers", "Answers that were given elsewhere, as a stored run."
     ),
     "copy": Command("context_bench.cli.stored:copy_runs", "Runs from one store to another, whole."),
     "purge": Command("context_bench.cli.stored:purge", "Remove runs older than an age, or marked as deleted."),

@@ -16,7 +16,7 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example
-from context_bench.engine.commit import Executed
+from context_bench.engine.commit import Executed, heartbeat, rare_collections
 from context_bench.engine.encoding import secrets_of
 from context_bench.engine.execution import (
     EVERY,
@@ -43,7 +43,6 @@ from context_bench.engine.plan import (
     planned_evaluators,
 )
 from context_bench.engine.planner import Planning, source_key
-from context_bench.engine.process import heartbeat, rare_collections
 from context_bench.engine.progress import Progress
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer

@@ -22,10 +22,9 @@ from context_bench.core.errors import Stop, describe
 from context_bench.core.machine import Clock
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.tokens import counter_for
-from context_bench.engine.commit import GroupCommit, RunStatistics
+from context_bench.engine.commit import GroupCommit, OneThread, RunStatistics, Waiting, enough_descriptors
 from context_bench.engine.observe import TEXT_FIELDS
 from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp, WorkItem, WorkOutcome
-from context_bench.engine.process import OneThread, Waiting, enough_descriptors
 from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.run_writer import Writer

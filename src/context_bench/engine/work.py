@@ -28,6 +28,7 @@ from context_bench.core.machine import Clock
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
+from context_bench.engine.commit import OneThread
 from context_bench.engine.observe import (
     TEXT_FIELDS,
     added_calls,
@@ -43,7 +44,6 @@ from context_bench.engine.observe import (
     usage_of,
 )
 from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome, paired_at
-from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.llm.shapes import first_line
 from context_bench.wire.words import evidence_of

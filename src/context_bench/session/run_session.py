@@ -160,7 +160,7 @@ async def carry_out(
 ) -> int:
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.engine import open_store
-    from context_bench.engine.process import rare_collections
+    from context_bench.engine.commit import rare_collections
     from context_bench.session import preflight
 
     arms = [arm for cell in cells for arm in cell.arms]

@@ -368,7 +368,7 @@ class Library:
         return array("q", (hit.place.packed for hit in found.hits)), found
 
     def noted(self, run: ListedRun) -> dict[Place, Remark]:
-        """What people wrote on rows of the run, as it is now."""
+        """Words of people on rows of the run, as they are now."""
         return notes_of(self.store, run.number)
 
     def _standard(self, run: ListedRun) -> Standard:

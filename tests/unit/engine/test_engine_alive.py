@@ -6,7 +6,7 @@ import pytest
 
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.machine import ManualClock
-from context_bench.engine import process as alive, run_of
+from context_bench.engine import commit as alive, run_of
 
 
 async def test_signs_of_life_go_on_while_one_example_takes_its_time(store, run, monkeypatch):

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from context_bench.engine.commit import GroupCommit
-from context_bench.engine.process import OneThread, enough_descriptors
+from context_bench.engine.commit import GroupCommit, OneThread, enough_descriptors
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from context_bench.cli.import_answers import RecordedScores
+from context_bench.cli.endpoints import RecordedScores
 from context_bench.core.errors import BadInput, SystemFailed, describe
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Usage
