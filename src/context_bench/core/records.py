@@ -206,7 +206,9 @@ class Comparison:
     """One system against the baseline on the same examples: mean paired difference, interval, verdict, and the sentence
     to print.
 
-    `post_hoc`: margin or score were chosen when answers were there already, so the verdict is exploratory.
+    `changes`: how many examples changed by how much, as bins (above, up to, count) of the score less the baseline's: of
+    equal width on both sides of (0, 0, count), the examples that kept theirs. `post_hoc`: margin or score were chosen
+    when answers were there already, so the verdict is exploratory.
     """
 
     system: str
@@ -227,6 +229,7 @@ class Comparison:
     sentence: str = ""
     post_hoc: bool = False
     qa_type: str | None = None  # the kind of question it is about, if it is about one
+    changes: tuple[tuple[float, float, int], ...] | None = None
 
 
 class _Figures:

@@ -21,6 +21,7 @@ from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
 from context_bench.engine.estimates import costs_rest_on_few, estimates_of
 from context_bench.engine.looks import decided, is_looking, level_now, planned_looks
+from context_bench.stats.distributions import change_bins
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 from context_bench.stats.tests import unequal_shares
@@ -152,6 +153,7 @@ def summarise(
             found.comparisons, found.lifts = (
                 [_with_assumption(one, found.wire) for one in told] for told in (found.comparisons, found.lifts)
             )
+            found.comparisons = [_with_changes(one, columns) for one in found.comparisons]
             found.notes += comparer.untouched(found.wire)
             found.notes += comparer.beside("evidence_all", "What arrived of the evidence, beside the answers", margin)
             found.notes += _beside_nothing(comparer)
@@ -220,6 +222,14 @@ def _with_assumption(one: Comparison, wire: Mapping[str, Mapping[str, Any]]) -> 
         "arrived in them (--only-lost): what else was cut may matter, and this run could not see it."
     )
     return replace(one, sentence=said)
+
+
+def _with_changes(one: Comparison, columns: Mapping[str, Columns]) -> Comparison:
+    """A comparison over everything with the changes of its examples, trial by trial."""
+    if one.dataset is not None or not {one.system, one.baseline} <= columns.keys():
+        return one
+    own, base = columns[one.system], columns[one.baseline]
+    return replace(one, changes=change_bins(own.numbers(one.metric) - base.at(own.keys, one.metric)))
 
 
 def _by_looks(manifest: Mapping[str, Any], *, post_hoc: bool) -> dict[str, Any]:

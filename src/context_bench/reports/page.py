@@ -65,6 +65,18 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreChange:
+    """Examples of `name` whose score is by more than `low` and up to `high` from the baseline's (`changes`); both 0:
+    the same.
+    """
+
+    name: str
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnBar:
     """Prompt tokens of requests number `first` to `last` of a session, mean per request (`waterfall`).
 
@@ -138,8 +150,8 @@ class Card:
     terms: tuple[str, ...] = ()
 
 
-Mark = Point | LinePoint | Spread | Gap | TurnBar | Rated | BarPart | Card
-M = TypeVar("M", Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart, Card)
+Mark = Point | LinePoint | Spread | Gap | ScoreChange | TurnBar | Rated | BarPart | Card
+M = TypeVar("M", Point, LinePoint, Spread, Gap, ScoreChange, TurnBar, Rated, BarPart, Card)
 
 
 @dataclass(slots=True)

@@ -32,12 +32,12 @@ from context_bench.reports.page import (
     Gap,
     Mark,
     Point,
+    ScoreChange,
     Section,
     Sentence,
     Spread,
     Table,
     Tone,
-    TurnBar,
 )
 from context_bench.reports.traffic import forwarded_mean
 from context_bench.reports.visible_text import visible
@@ -193,17 +193,19 @@ def difference(each: Comparison) -> Figure | None:
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
 _DOTS = 20  # of a distribution
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
-_MOST_BARS = 30  # of a system's requests, one after another
 _MARKS = (
     "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other "
     "system is both better and cheaper by more than the intervals leave open. Overlapping marks are moved apart."
 )
 _FOREST = (
     "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of "
-    "zero is better. "
-    "Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is better; red "
-    "square: it is worse by "
-    "more than that; ring: open."
+    "zero is better. Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is "
+    "better; red square: it is worse by more than that; ring: open."
+)
+_CHANGES = (
+    "A bar for all examples whose score changed by as much against {baseline}: left of zero lost, right gained, on one "
+    "scale for all systems. Those with the same score have no bar and are counted at the right. A mean difference near "
+    "zero may hide losses and gains alike."
 )
 _SPREAD = (
     "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
@@ -336,6 +338,15 @@ def _forests(report: ReportContext, section: Section) -> list[Chart]:
     return [
         Chart("forest", "forest", "Paired differences", about, axis, "", _gaps(found, lambda each: each.dataset)),
         Chart(
+            "changes",
+            "changes",
+            "Change of each example",
+            _CHANGES.format(baseline=baselines),
+            f"change of {report.score_field or 'score'}",
+            "",
+            _changes(found),
+        ),
+        Chart(
             "forest-types",
             "forest",
             "By kind of question",
@@ -345,6 +356,29 @@ def _forests(report: ReportContext, section: Section) -> list[Chart]:
             _gaps(kinds, lambda each: each.qa_type),
         ),
     ]
+
+
+def _changes(found: Sequence[Comparison]) -> list[Mark]:
+    """The changes of examples, but of systems of which not one changed."""
+    name = _namer(found)
+    return [
+        ScoreChange(name(each), low, high, count)
+        for each in found
+        if each.changes and any(high or low for low, high, _ in each.changes)
+        for low, high, count in each.changes
+    ]
+
+
+def _namer(found: Sequence[Comparison]) -> Callable[[Comparison], str]:
+    """Names of differences in charts. Several baselines, or several shapes, are part of the name."""
+    several = len({each.baseline for each in found}) > 1
+    shapes = len({each.shape for each in found}) > 1
+
+    def name(each: Comparison) -> str:
+        own = f"{each.system} − {each.baseline}" if several else each.system
+        return f"{own} · {each.shape}" if shapes and each.shape else own
+
+    return name
 
 
 def _with_interval(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
@@ -361,19 +395,16 @@ def _with_interval(found: Sequence[Comparison]) -> tuple[list[Comparison], list[
 
 
 def _gaps(found: Sequence[Comparison], group: Callable[[Comparison], str | None]) -> list[Mark]:
-    """The differences that are known. Several baselines, or several shapes, are part of the name."""
-    several = len({each.baseline for each in found}) > 1
-    shapes = len({each.shape for each in found}) > 1
+    """The differences that are known."""
+    name = _namer(found)
     gaps: list[Mark] = []
     for each in found:
         if (value := number(each.difference)) is None:
             continue
-        name = f"{each.system} − {each.baseline}" if several else each.system
         told = Figure(value, "score", number(each.low), number(each.high), signed=True)
-        name = f"{name} · {each.shape}" if shapes and each.shape else name
         gaps.append(
             Gap(
-                name,
+                name(each),
                 told,
                 each.verdict,
                 TONES.get(each.verdict, "neutral"),
@@ -454,29 +485,10 @@ def _failures(report: ReportContext, section: Section) -> list[Chart]:
         parts += found or [BarPart(system, "", Figure(0, "count"), of[system])]
     about = (
         "Each bar is one system, as long as the share of its rows in which something failed; colours tell the class "
-        "of failure, with the "
-        "evaluator in brackets where the answer was there and only its score is missing. A row may fail in several "
-        "evaluators."
+        "of failure, with the evaluator in brackets where the answer was there and only its score is missing. A row "
+        "may fail in several evaluators."
     )
     return [Chart("failures", "failures", "Failures by class", about, "share of the system's rows", "", parts)]
-
-
-# Prompt cache
-# ------------------------------------------------------------------------
-def turns_of(name: str, told: Any) -> list[Mark]:
-    """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there
-    are many.
-    """
-    sums = [
-        [float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]
-    ]
-    step = -(-len(sums) // _MOST_BARS) or 1
-    turns: list[Mark] = []
-    for start in range(0, len(sums), step):
-        requests, cached, rewritten, new = (sum(column) for column in zip(*sums[start : start + step], strict=True))
-        last = min(start + step, len(sums))
-        turns.append(TurnBar(name, start + 1, last, cached / requests, rewritten / requests, new / requests))
-    return turns
 
 
 _CHARTS: dict[str, Callable[[ReportContext, Section], list[Chart]]] = {

@@ -40,6 +40,7 @@ from context_bench.reports.page import (
     Page,
     Point,
     Rated,
+    ScoreChange,
     Section,
     Sentence,
     Spread,
@@ -199,7 +200,7 @@ def _by_user(name: str, reporter: Any, result: Result | Page, details: Details |
 _RECORDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart, Card),
+        *(Point, LinePoint, Spread, Gap, ScoreChange, TurnBar, Rated, BarPart, Card),
         *(Chart, Figure, Column, Table, Section, Sentence, SystemChanges, Page),
         *(Comparison, Estimate, EvalRow, SetupRecord),
     )

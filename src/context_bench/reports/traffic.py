@@ -19,7 +19,7 @@ from context_bench.reports.declared import (
     mapping,
     section_of,
 )
-from context_bench.reports.page import Cell, Figure, Section
+from context_bench.reports.page import Cell, Figure, Mark, Section, TurnBar
 from context_bench.wire.violations import NOTES
 
 _TOKENS = columns(
@@ -304,3 +304,22 @@ def _time_facts(report: ReportContext, line: Line, each: LineAggregates) -> dict
         "ttft_p95": quantile(each.ttft, 0.95),
         "n": len(each.latency),
     }
+
+
+_MOST_BARS = 30  # of a system's requests, one after another
+
+
+def turns_of(name: str, told: Any) -> list[Mark]:
+    """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there
+    are many.
+    """
+    sums = [
+        [float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]
+    ]
+    step = -(-len(sums) // _MOST_BARS) or 1
+    turns: list[Mark] = []
+    for start in range(0, len(sums), step):
+        requests, cached, rewritten, new = (sum(column) for column in zip(*sums[start : start + step], strict=True))
+        last = min(start + step, len(sums))
+        turns.append(TurnBar(name, start + 1, last, cached / requests, rewritten / requests, new / requests))
+    return turns

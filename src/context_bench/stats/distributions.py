@@ -8,12 +8,47 @@ else that a small run computes. Against sums with 50 digits: quantiles to 2e-14,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 #: From here on Hill's normalising series is as exact as the continued fraction, which grows long.
 _MANY = 1000.0
 _ENOUGH = 1e-17
+
+
+_BINS = 10  # on either side of no change, at most
+_SHARE = 1e-9  # of a bin's width, by which a change may pass its end and still count for it
+
+
+def change_bins(changes: Iterable[float]) -> tuple[tuple[float, float, int], ...]:
+    """How often changes of a size occur: bins (above, up to, count) of equal width that meet at zero, those of losses
+    with their ends negative, and (0, 0, count) for no change at all. Empty bins are left out, and so is what is no
+    number. The width is 1, 2 or 5 times a power of ten: 0.1 for scores from 0 to 1.
+    """
+    known = [float(each) for each in changes if math.isfinite(each)]
+    most = max(map(abs, known), default=0.0)
+    if not most:
+        return ((0.0, 0.0, len(known)),) if known else ()
+    power = 10.0 ** math.floor(math.log10(max(most, 1e-300) / _BINS) + _SHARE)
+    width = next(power * unit for unit in (1, 2, 5, 10) if power * unit * _BINS >= most * (1 - _SHARE))
+    counts: Counter[int] = Counter()
+    for change in known:
+        place = max(1, math.ceil(abs(change) / width - _SHARE)) if change else 0
+        counts[place if change > 0 else -place] += 1
+    found = []
+    for place, count in sorted(counts.items()):
+        least, most = (float(f"{abs(each) * width:.12g}") for each in (abs(place) - 1, place))
+        found.append((least, most, count) if place > 0 else (-most, 0.0 - least, count) if place else (0.0, 0.0, count))
+    return tuple(found)
+
+
+def within_bin(change: Any, low: float, high: float) -> Any:
+    """True where a change (a number or an array) is counted in the bin from `low` to `high` of `change_bins`."""
+    slack, size = _SHARE * (high - low), abs(change)
+    least, most = sorted((abs(low), abs(high)))
+    return (size > (least and least + slack)) & (size <= most + slack)
 
 
 @lru_cache(maxsize=4096)

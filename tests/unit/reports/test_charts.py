@@ -13,8 +13,22 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
-from context_bench.reports.page import BarPart, Card, Chart, Figure, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
-from context_bench.reports.plotting import spread, turns_of
+from context_bench.reports.page import (
+    BarPart,
+    Card,
+    Chart,
+    Figure,
+    Gap,
+    LinePoint,
+    Mark,
+    Point,
+    Rated,
+    ScoreChange,
+    Spread,
+    TurnBar,
+)
+from context_bench.reports.plotting import spread
+from context_bench.reports.traffic import turns_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = '</script><img src=x onerror="x()">\u202e&"'
@@ -48,6 +62,8 @@ def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool
             data += [
                 Gap(name, score(value - 0.5, reach), "undecided", "neutral", 40, 0.02, group) for group in ("", "x")
             ]
+        elif kind == "changes":
+            data += [ScoreChange(name, *bin_) for bin_ in ((-0.1, 0.0, 3), (0.0, 0.0, 9), (0.4, 0.5, place + 1))]
         elif kind == "dots":
             data += [Rated(name, dimension, score(value, reach)) for dimension in ("Accuracy", "Continuity")]
         elif kind == "waterfall":
@@ -135,6 +151,33 @@ def test_a_forest_tells_verdicts_by_shape_and_the_margin_by_a_line() -> None:
     assert drawn["bad"].tag == f"{SVG}path", "a square"
     assert (drawn["neutral"].tag, drawn["neutral"].get("fill-opacity")) == (f"{SVG}circle", "0"), "a ring"
     assert drawing.count('stroke-dasharray="4,3"') == 1
+
+
+def test_changes_stand_left_and_right_of_zero_as_high_as_they_are_many() -> None:
+    data = [ScoreChange("a", *each) for each in ((-1.0, -0.9, 2), (0.0, 0.0, 30), (0.1, 0.2, 8))]
+    drawing = svg(
+        Chart("c", "changes", "", "", "change of f1", "", [*data, ScoreChange("b", 0.9, 1.0, 4)]),
+        rows_at=lambda rows: f"/rows?{rows}",
+    )
+    root = ET.fromstring(drawing)
+    bars = {bar.findtext(f"{SVG}title"): bar for bar in root.iter(f"{SVG}rect")}
+    assert list(bars) == [
+        "a: 2 lost more than 0.9 and up to 1",
+        "a: 8 gained more than 0.1 and up to 0.2",
+        "b: 4 gained more than 0.9 and up to 1",
+    ]
+    two, eight, four = (float(bar.get("height") or 0) for bar in bars.values())
+    assert (two, four) == (pytest.approx(eight / 4), pytest.approx(eight / 2))
+    lost, gained, _ = (float(bar.get("x") or 0) for bar in bars.values())
+    zero = [float(line.get("x1") or 0) for line in root.iter(f"{SVG}line") if line.get("stroke-opacity") == "0.6"]
+    assert lost < zero[0] < gained
+    assert "2 lost · 30 same · 8 gained" in texts(drawing)
+    found = {link.get("href") for link in root.iter(f"{SVG}a")}
+    assert found == {
+        "/rows?system=a&change=lost%3A0.9%3A1",
+        "/rows?system=a&change=gained%3A0.1%3A0.2",
+        "/rows?system=b&change=gained%3A0.9%3A1",
+    }
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.0])

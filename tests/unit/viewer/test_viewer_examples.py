@@ -205,6 +205,30 @@ async def test_marks_of_charts_lead_to_their_rows(session, first):
         assert "data-rows" not in drawing
 
 
+async def test_every_bar_of_changes_leads_to_as_many_examples_as_it_stands_for(session, first):
+    found = links(await text_of(session, "/runs/first/summary?part"))
+    bars = {address: name for address, name in found.items() if re.search(r"change=(lost|gained)%3A", address)}
+    assert len(bars) > 3
+    count = 0
+    for address, name in bars.items():
+        kind, number = re.search(r"change=(\w+)", address)[1], int(re.search(r"short: (\d+) ", name)[1])
+        text = await text_of(session, address.partition("#")[0])
+        assert f"of {number} examples" in text
+        assert re.search(rf'<option value="{kind}:[^"]*" selected>{kind} by ', text)
+        count += number
+    moved = [row for change in ("lost", "gained") for row in _moved(first, change)]
+    assert count == len(moved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["lost:", "lost:1", "lost:a:b", "lost:0.2:0.1", "same:0:1", "failed:0:1", "lost:nan:1", "lost:0:1:2", ":0:1"],
+)
+async def test_a_change_that_cannot_be_asked_is_told(session, change):
+    text = await text_of(session, f"/runs/first?change={change}", 400)
+    assert "lost:LESS:MORE" in text
+
+
 async def test_marks_of_hostile_systems_lead_to_their_rows_and_nowhere_else(tmp_path):
     with open_store(tmp_path / "s.db") as store:
         systems = [Speller(f"a {HOSTILE}"), Speller(f"b {HOSTILE}", 2)]

@@ -34,6 +34,7 @@ from context_bench.engine.store.browsing import (
 )
 from context_bench.engine.store.dialects import readable
 from context_bench.engine.store.reading import _eval_rows, _plan_query
+from context_bench.stats.distributions import within_bin
 
 MOST_HITS = 1_000
 _CHUNK = 256
@@ -45,7 +46,7 @@ class RowQuery:
     """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come
     last either way.
 
-    `change`: one of `CHANGES`, how `score` stands against that of the baseline's answer to the same example and trial;
+    `change`: how `score` stands against that of the baseline's answer to the same example and trial (`change_asked`);
     `baselines`: (system, baseline) pairs.
     """
 
@@ -100,12 +101,24 @@ def facets(store: Store, run: ListedRun) -> Facets:
     return found
 
 
+def change_asked(text: str) -> tuple[str, tuple[float, float] | None]:
+    """One of `CHANGES`, "" for all, and the sizes of the change: `lost:0.2:0.3` is more than 0.2 and up to 0.3. Raises
+    `BadInput`.
+    """
+    kind, *sizes = text.split(":")
+    ends = [float(each) for each in sizes if each.replace(".", "", 1).isdecimal()]
+    if (kind in CHANGES or not text) and not sizes:
+        return kind, None
+    if kind in CHANGES[:2] and len(ends) == len(sizes) == 2 and ends[0] < ends[1]:
+        return kind, (ends[0], ends[1])
+    raise BadInput(f"{text[:60]!r} is no change against the baseline; expected {', '.join(CHANGES)}, or lost:LESS:MORE")
+
+
 def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be
     asked.
     """
-    if asked.change and asked.change not in CHANGES:
-        raise BadInput(f"{asked.change[:60]!r} is no change against the baseline; expected {', '.join(CHANGES)}")
+    change_asked(asked.change)
     columns = columns_of(store, run)
     found = _by_columns(columns, run, asked)
     found = _places(store, run, asked) if found is None else found
@@ -182,7 +195,8 @@ def _changed(
             "same": mine == theirs,
             "failed": np.isnan(mine) & ~np.isnan(theirs),
         }
-        kept[ours] = matches[asked.change]
+        kind, sizes = change_asked(asked.change)
+        kept[ours] = matches[kind] & within_bin(mine - theirs, *sizes) if sizes else matches[kind]
     return array("q", wanted[kept].tobytes())
 
 

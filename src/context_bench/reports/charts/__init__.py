@@ -35,6 +35,7 @@ KINDS = {
     "coverage": "plots:draw_coverage",
     "distribution": "bars:draw_distribution",
     "forest": "bars:draw_forest",
+    "changes": "bars:draw_changes",
     "dots": "bars:draw_dots",
     "waterfall": "bars:draw_waterfall",
     "failures": "bars:draw_failures",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from context_bench.reports.charts.drawing import (
@@ -42,7 +42,7 @@ from context_bench.reports.charts.style import (
     narrow,
     nice,
 )
-from context_bench.reports.page import BarPart, Card, Chart, Figure, Gap, Rated, Spread, TurnBar
+from context_bench.reports.page import BarPart, Card, Chart, Figure, Gap, Rated, ScoreChange, Spread, TurnBar
 from context_bench.reports.visible_text import visible
 
 _OTHERS = "others"
@@ -248,6 +248,46 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
         here = rows_of(gap.name, dataset=gap.group, change=_moved(gap.difference.value))
         drawing.mark(shape, x, rows.at[place], color, area=area, filled=filled, tip=tip, rows=here)
     return drawing
+
+
+_CHANGE = 46  # pixels of the highest bar of changes
+
+
+def draw_changes(chart: Chart, width: int) -> Drawing:
+    """A line for each system, its bars as high as the number of examples: red for losses, green for gains."""
+    found = chart.of(ScoreChange)
+    systems = list(dict.fromkeys(each.name for each in found))[:MOST_CHANGED]
+    names = ShownNames(systems, chart.names)
+    counts = {name: [sum(e.count for e in found if e.name == name and part(e)) for part in _PARTS] for name in systems}
+    words = "−{:,} · ={:,} · +{:,}" if narrow(width) else "{:,} lost · {:,} same · {:,} gained"
+    told = {name: words.format(*counts[name]) for name in systems}
+    rows = Rows([ChartRow(names[name], told[name]) for name in systems], width, thick=_CHANGE + 6)
+    reach = max((max(-each.low, each.high) for each in found), default=1.0)
+    low, high, ticks = nice(-reach, reach, 5 if narrow(width) else 10)
+    most = max((each.count for each in found if each.name in counts and (each.low or each.high)), default=1)
+    axis, drawing = Axis(low, high, rows.plot), rows.drawing()
+    drawing.below(axis, ticks, signed, chart.x)
+    feet = {name: at + rows.thick / 2 for name, at in zip(systems, rows.at, strict=True)}
+    for name in systems:
+        drawing.line((0, feet[name]), (rows.plot, feet[name]), opacity=0.35)
+    for each in (one for one in found if one.name in feet and (one.low or one.high)):
+        tall = max(2.0, _CHANGE * each.count / most)
+        left, right = axis.at(each.low), axis.at(each.high)
+        kind, tone = ("lost", "bad") if each.high <= 0 else ("gained", "good")
+        least, greatest = sorted((abs(each.low), abs(each.high)))
+        tip = f"{names[each.name]}: {each.count:,} {kind} more than {least:g} and up to {greatest:g}"
+        here = rows_of(each.name, change=f"{kind}:{least:g}:{greatest:g}")
+        drawing.rect(left + 0.5, feet[each.name] - tall, right - left - 1, tall, TONES[tone], tip, rows=here)
+    drawing.line((axis.at(0), 0), (axis.at(0), rows.height), opacity=0.6)
+    return drawing
+
+
+MOST_CHANGED = 40  # systems whose changes are drawn
+_PARTS: tuple[Callable[[ScoreChange], bool], ...] = (
+    lambda each: each.low < 0,
+    lambda each: not (each.low or each.high),
+    lambda each: each.high > 0,
+)
 
 
 def _moved(difference: float) -> str:

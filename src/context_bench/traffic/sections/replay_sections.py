@@ -22,7 +22,7 @@ from context_bench.reports.declared import (
     section_of,
 )
 from context_bench.reports.page import Chart, Section, Sentence, Table, Tone
-from context_bench.reports.plotting import turns_of
+from context_bench.reports.traffic import turns_of
 from context_bench.wire.violations import phrase
 
 AS_SENT = "as sent"
