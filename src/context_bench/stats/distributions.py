@@ -23,7 +23,7 @@ _SHARE = 1e-9  # of a bin's width, by which a change may pass its end and still 
 
 
 def change_bins(changes: Iterable[float]) -> tuple[tuple[float, float, int], ...]:
-    """How often changes of a size occur: bins (above, up to, count) of equal width that meet at zero, those of losses
+    """Counts of changes by their size: bins (above, up to, count) of equal width that meet at zero, those of losses
     with their ends negative, and (0, 0, count) for no change at all. Empty bins are left out, and so is what is no
     number. The width is 1, 2 or 5 times a power of ten: 0.1 for scores from 0 to 1.
     """
