@@ -36,6 +36,8 @@ Spec = str | Compressor | System
 
 #: Seconds and bytes that work at a large body may take in its process; the body is then passed on as it came.
 _SECONDS, _MEMORY = 60.0, 2 * 2**30
+#: Bytes of a body that is read or written in a millisecond.
+_AT_ONCE = 64 * 2**10
 #: In a reply: the reason why its request was passed on as it came.
 UNREAD = "X-Context-Bench-Unread"
 #: The begin of a JSON object in UTF-8; the reader would take other encodings, too.
@@ -156,8 +158,13 @@ class Served:
         return new
 
     async def _do(self, method: str, work: Any, *, large: bool) -> Any:
-        """Read or write a body: a large one in another process, for which others do not wait."""
+        """Read or write a body: a large one in another process, for which others do not wait; a small one at once, for
+        another thread would take longer to be asked.
+        """
         if not large:
+            body: _Body = work[0] if isinstance(work, tuple) else work
+            if not body.coding and len(body.raw) <= _AT_ONCE:
+                return getattr(self._texts, method)(work)
             return await asyncio.to_thread(getattr(self._texts, method), work)
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._do_apart, method, work)
 

@@ -27,7 +27,7 @@ from context_bench.metrics.cache_pricing import (
 )
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
-from context_bench.wire.apis import Reply, parse_reply, parse_request, seen_at
+from context_bench.wire.apis import Reply, parse_reply, seen_at
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
 from context_bench.wire.diff import RepeatedRuns
@@ -45,6 +45,7 @@ from context_bench.wire.violations import (
     silent_truncation,
     tools_of,
 )
+from context_bench.wire.violations.linter.forms import RequestBody
 
 
 def _unpriced(usage: Usage) -> None:
@@ -90,12 +91,10 @@ class CacheRules:
 class _Exchange:
     """One request of a session as it was sent, and as it arrived behind the system."""
 
-    wire: str
-    body: Mapping[str, Any]
     size: int  # bytes of the body as sent
-    request: WireRequest
+    sent: RequestBody
     main: Mapping[str, Any]
-    received: WireRequest
+    arrived: RequestBody
     extra: Sequence[Mapping[str, Any]]
     records: Sequence[Mapping[str, Any]]
     output: Mapping[str, Any]  # what the client made of the reply, its usage as `usage`
@@ -205,7 +204,7 @@ class SystemFigures:
         before = session.last
         self._count(session, exchange, item["example"] or {})
         ident, run = str(row["example_id"]), int(row.get("trial") or 0)
-        found = self._conversations.leaks(group, exchange.request, exchange.received)
+        found = self._conversations.leaks(group, exchange.sent.neutral, exchange.arrived.neutral)
         found += self._repeats.changes(ident, run, exchange.main, session.rules.profile)
         self._check(exchange, before, found)
 
@@ -253,7 +252,7 @@ class SystemFigures:
         wire, body = recorded["wire"], self.clean(sent["request"])
         records = [record for record in item["forwarded"] if record["wire"] in _CHAT]
         landed = [
-            (record, parse_request(record["wire"], record["request"]))
+            (record, RequestBody(record["request"], record["wire"]))
             for record in records
             if record.get("error") is None
             and (record.get("status") or 200) < 400
@@ -261,20 +260,20 @@ class SystemFigures:
         ]
         if not landed:
             return None
-        request = parse_request(wire, body)
-        best = closest(request, [received for _, received in landed])
-        main, received = landed[best]
+        front = RequestBody(body, wire)
+        best = closest(front.neutral, [arrived.neutral for _, arrived in landed])
+        main, back = landed[best]
         extra = [record for place, (record, _) in enumerate(landed) if place != best]
         output = {**self.clean(item["output"] or {}), "usage": sent.get("usage")}
-        return _Exchange(wire, body, len(dump(sent["request"])), request, main, received, extra, records, output)
+        return _Exchange(len(dump(sent["request"])), front, main, back, extra, records, output)
 
     def _session(self, group: str, trial: int, exchange: _Exchange, example: Mapping[str, Any]) -> _Session:
         found = self._open.get((group, trial))
         if found is None:
-            model = exchange.request.model or ""
+            model = exchange.sent.neutral.model or ""
             account = self._accounts.setdefault(group, Account.of(example.get("account")))
             rules, counter = self.rules_for(model, account.hour), weighing(counter_for(model), account)
-            marked, timed = rules.marked and exchange.wire == "anthropic", example.get("at") is not None
+            marked, timed = rules.marked and exchange.sent.wire == "anthropic", example.get("at") is not None
             sent, forwarded = (SessionCache(rules.profile, counter, marked, timed, account.warm) for _ in range(2))
             found = self._open[group, trial] = _Session(group, rules, sent, forwarded, account)
             self.own_rules = self.own_rules and rules.own
@@ -285,11 +284,11 @@ class SystemFigures:
     def _count(self, session: _Session, exchange: _Exchange, example: Mapping[str, Any]) -> None:
         session.at = example.get("at", session.at)
         breaks = session.sent.figures.prefix_breaks
-        session.sent.add(exchange.request, session.at)
+        session.sent.add(exchange.sent.neutral, session.at)
         if session.last is not None and session.sent.figures.prefix_breaks > breaks:
             self._lose(session, session.last)  # the session itself went on without what it had said
         session.last = exchange
-        session.forwarded.add(exchange.received, session.at)
+        session.forwarded.add(exchange.arrived.neutral, session.at)
         usage = exchange.main.get("usage") or {}
         place = session.forwarded.figures.requests - 1
         _add_turn(self.by_turn_alone, place, session.sent.parts)
@@ -299,11 +298,11 @@ class SystemFigures:
         output = _reply_tokens(example, session.sent.counter.count)
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
-        price = self.rules_for(exchange.request.model or "", session.account.hour).price
+        price = self.rules_for(exchange.sent.neutral.model or "", session.account.hour).price
         session.bill.add(
             usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1]
         )
-        session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
+        session.moved += bool(session.account.head) and not _stands(exchange.arrived.neutral, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
@@ -325,11 +324,11 @@ class SystemFigures:
         """The part of a whole conversation that no longer arrived, without the text that stands for a missing system
         prompt.
         """
-        model, words = exchange.request.model, session.account.words
+        model, words = exchange.sent.neutral.model, session.account.words
         made = made_text(words).split("\n") if words else []
         sent, received = (
             [{"role": message.role, "content": _without(message.text, made)} for message in each.messages]
-            for each in (exchange.request, exchange.received)
+            for each in (exchange.sent.neutral, exchange.arrived.neutral)
         )
         original, counter = Original(sent), counter_for(model)
         found = original.against(received, counter=counter)
@@ -446,15 +445,15 @@ def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> in
 
 
 def _violations(exchange: _Exchange, before: _Exchange | None) -> list[Violation]:
-    found = compare_requests(exchange.request, exchange.received)
+    found = compare_requests(exchange.sent.neutral, exchange.arrived.neutral)
     main = exchange.main
     if len(exchange.records) > 1:
         found += repeated_requests([(dump(each.get("request")), each.get("status")) for each in exchange.records])
     usage = main.get("usage") or {}
     cut = silent_truncation(usage.get("input_tokens"), main.get("tokens") or 0, exact=bool(main.get("exact")))
-    earlier = (before.body, before.main["request"]) if before is not None else None
+    earlier = (before.sent, before.arrived) if before is not None else None
     wrong = lint_changes(
-        exchange.body, main["request"], sent_wire=exchange.wire, wire=main["wire"], earlier=earlier, known=found
+        exchange.sent, exchange.arrived, sent_wire=exchange.sent.wire, wire=main["wire"], earlier=earlier, known=found
     )
     return [*found, *wrong, *([cut] if cut else []), *_respelt(exchange), *_reply_changes(exchange)]
 
@@ -470,9 +469,9 @@ def _reply_changes(exchange: _Exchange) -> list[Violation]:
         tool_calls=list(output.get("tool_calls") or []),
         finish_reason=output.get("finish_reason"),
         usage=Usage(**usage) if usage else None,
-        streamed=exchange.request.stream,
+        streamed=exchange.sent.neutral.stream,
     )
-    found = closest_reply(seen_at(front, exchange.wire, 200, {}), backs, asked=exchange.request)[1]
+    found = closest_reply(seen_at(front, exchange.sent.wire, 200, {}), backs, asked=exchange.sent.neutral)[1]
     own = (exchange.main.get("facts") or {}).get("reply_faults") or []
     faults = [kind for kind in output.get("reply_faults") or [] if kind not in {*own, *(one.kind for one in found)}]
     return found + [Violation(kind, "shown by the reply itself") for kind in faults]
@@ -493,8 +492,8 @@ def _reply_of(record: Mapping[str, Any]) -> Reply | None:
 def _respelt(exchange: _Exchange) -> list[Violation]:
     """The same body in other bytes, told by its length (uncompressed bodies only)."""
     main, coded = exchange.main, ((exchange.main.get("facts") or {}).get("headers") or {}).get("content-encoding")
-    if coded or not main.get("bytes_in") or exchange.wire != main["wire"]:
+    if coded or not main.get("bytes_in") or exchange.sent.wire != main["wire"]:
         return []
-    if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.body):
+    if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.sent.raw):
         return []
     return [Violation("json_reserialised", f"{exchange.size} bytes became {main['bytes_in']}, the meaning is the same")]

@@ -96,19 +96,20 @@ def lint_request(
 
 
 def lint_changes(
-    sent: Mapping[str, Any],
-    received: Mapping[str, Any],
+    sent: Mapping[str, Any] | RequestBody,
+    received: Mapping[str, Any] | RequestBody,
     *,
     sent_wire: str,
     wire: str,
     family: str | None = None,
-    earlier: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
+    earlier: tuple[Mapping[str, Any] | RequestBody, Mapping[str, Any] | RequestBody] | None = None,
     known: Sequence[Violation] = (),
 ) -> tuple[Violation, ...]:
     """Faults of a request as it arrived that it had not as it was sent, by the number of each kind.
 
-    `earlier`: the request before it in the same conversation, as sent and as it arrived. `known`: what a comparison of
-    the two has found already; its kinds are not told again.
+    Bodies are given as they are, or as a `RequestBody` where they are read already. `earlier`: the request before it in
+    the same conversation, as sent and as it arrived. `known`: what a comparison of the two has found already; its kinds
+    are not told again.
     """
     before, after = earlier or (None, None)
     ours = _lint(sent, sent_wire, family=family, earlier=before, added=True)
@@ -132,16 +133,21 @@ def lint_changes(
 
 
 def _lint(
-    request: Mapping[str, Any], wire: str, *, family: str | None, earlier: Mapping[str, Any] | None, added: bool
+    request: Mapping[str, Any] | RequestBody,
+    wire: str,
+    *,
+    family: str | None,
+    earlier: Mapping[str, Any] | RequestBody | None,
+    added: bool,
 ) -> tuple[Violation, ...]:
-    if wire not in ITEMS or not isinstance(request, Mapping):
+    body = _as_body(request, wire)
+    if body is None:
         return ()
-    body = RequestBody(request, wire)
-    model = as_str(request.get("model")) or ""
+    model = as_str(body.raw.get("model")) or ""
     family = family_of(model) if family is None else family
     faults = [fault for check in _CHECKS for fault in check(body)]
-    if earlier is not None and isinstance(earlier, Mapping):
-        faults += _since(RequestBody(earlier, wire), body)
+    if (before := _as_body(earlier, wire)) is not None:
+        faults += _since(before, body)
     found: list[tuple[int, Violation]] = []
     for kind, detail, index in faults:
         rule = rule_for(kind, wire, family=family, model=model, added=added)
@@ -153,6 +159,13 @@ def _lint(
         if (rule := rule_for(kind, wire, family=family, model=model, added=added)) is not None
     ]
     return tuple(one for _, one in sorted(found, key=lambda each: each[0])[:_MOST])
+
+
+def _as_body(request: Mapping[str, Any] | RequestBody | None, wire: str) -> RequestBody | None:
+    """The body as the rules read it; `None` for an API without rules, and for what is no object."""
+    if wire not in ITEMS or isinstance(request, RequestBody):
+        return request if isinstance(request, RequestBody) and wire in ITEMS else None
+    return RequestBody(request, wire) if isinstance(request, Mapping) else None
 
 
 _MOST = 200  # of one request: bodies come from outside

@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.keys import load_json
 from context_bench.core.templates import load_toml
 from context_bench.wire.apis import parse_request
-from context_bench.wire.apis.shared import as_dict, as_list, as_str
+from context_bench.wire.apis.shared import OBJECT, as_dict, as_list, as_str
 from context_bench.wire.conversation import ITEMS
 from context_bench.wire.request import WireRequest
 
@@ -39,16 +39,18 @@ class RequestBody:
                 self.tools = [*self.tools, *as_list(as_dict(item).get("tools"))]
         given = raw.get(ITEMS[wire])
         self.messages: list[Mapping[str, Any]] = [
-            item if isinstance(item, Mapping) else {} for item in (given if isinstance(given, list) else [])
+            item if isinstance(item, OBJECT) else {} for item in (given if isinstance(given, list) else [])
         ]
+        self._blocks: list[tuple[int | None, Mapping[str, Any]]] | None = None
 
-    def blocks(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    def blocks(self) -> list[tuple[int | None, Mapping[str, Any]]]:
         """Every block of a message, with the message's place; those of Anthropic's `system` have none."""
-        for part in as_list(self.raw.get("system")) if self.wire == "anthropic" else []:
-            yield None, as_dict(part)
-        for i, message in enumerate(self.messages):
-            for part in as_list(message.get("content")):
-                yield i, as_dict(part)
+        if self._blocks is None:
+            head = as_list(self.raw.get("system")) if self.wire == "anthropic" else []
+            self._blocks = [(None, as_dict(part)) for part in head]
+            for i, message in enumerate(self.messages):
+                self._blocks += [(i, as_dict(part)) for part in as_list(message.get("content"))]
+        return self._blocks
 
 
 def shown(key: Any) -> str:
