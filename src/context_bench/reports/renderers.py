@@ -413,12 +413,15 @@ def write_csv(page: Page, stream: Writable, *, remarks: Remarks | None = None) -
     people. What is not known is an empty cell.
     """
     writer = csv.writer(stream)
-    more = ("tags", "note") if remarks is not None else ()
-    writer.writerow([csv_cell(name) for name in (*csv_header(page.score_names), *more)])
+    names, more = page.score_names, ("tags", "note") if remarks is not None else ()
+    writer.writerow([csv_cell(name) for name in (*csv_header(names), *more)])
+    if remarks is None:
+        writer.writerows(_csv_cells(row, names) for row in page.rows)
+        return
     for row in page.rows:
-        written = remarks(row) if remarks is not None else {}
-        words = (", ".join(written.get("tags", ())), written.get("note", "")) if more else ()
-        writer.writerow([*_csv_cells(row, page.score_names), *map(csv_cell, words)])
+        written = remarks(row)
+        words = (", ".join(written.get("tags", ())), written.get("note", ""))
+        writer.writerow([*_csv_cells(row, names), *map(csv_cell, words)])
 
 
 def csv_header(score_names: list[str]) -> list[str]:
@@ -427,25 +430,29 @@ def csv_header(score_names: list[str]) -> list[str]:
     return [*FIXED, *(f"score:{name}" if name in taken else name for name in score_names), *LAST]
 
 
-def _csv_cells(row: EvalRow, score_names: list[str]) -> Iterator[str]:
-    yield from (
-        _csv_text(value)
-        for value in (row.system, row.example_id, row.dataset, row.trial, shape_of(row), row.group, row.cluster)
-    )
-    yield from (_csv_number(value) for value in (row.input_tokens, row.output_tokens, row.latency))
-    yield from (_csv_number(row.scores.get(name)) for name in score_names)
-    yield _csv_number(first(row.usage, "input_tokens", "prompt_tokens"))
-    yield _csv_number(first(row.usage, "output_tokens", "completion_tokens"))
-    yield _csv_number(first(row.usage, "cost", "cost_usd", "usd"))
-    yield csv_cell(json.dumps(json_ready(row.errors), ensure_ascii=False)) if row.errors else ""
+def _csv_cells(row: EvalRow, score_names: list[str]) -> list[Any]:
+    """The cells of a row; a number is written as its `repr`, and `None` as nothing."""
+    scores, usage = row.scores, row.usage
+    return [
+        _csv_text(row.system),
+        _csv_text(row.example_id),
+        _csv_text(row.dataset),
+        _csv_text(row.trial),
+        _csv_text(shape_of(row)),
+        _csv_text(row.group),
+        _csv_text(row.cluster),
+        number(row.input_tokens),
+        number(row.output_tokens),
+        number(row.latency),
+        *[number(scores.get(name)) for name in score_names],
+        first(usage, "input_tokens", "prompt_tokens"),
+        first(usage, "output_tokens", "completion_tokens"),
+        first(usage, "cost", "cost_usd", "usd"),
+        csv_cell(json.dumps(json_ready(row.errors), ensure_ascii=False)) if row.errors else "",
+    ]
 
 
 def _csv_text(value: Any) -> str:
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else csv_cell(value)
-
-
-def _csv_number(value: Any) -> str:
-    known = number(value)
-    return "" if known is None else repr(known)

@@ -96,7 +96,10 @@ def csv_cell(text: object) -> str:
     Reversible: take one apostrophe away from every cell that matches `'+` followed by one of `= + - @`, tab or CR
     (their full-width forms included). NUL and lone surrogates, which no reader takes, become U+FFFD.
     """
-    shown = unicode_safe(str(text)).replace("\0", "\ufffd")
+    shown = str(text)
+    if shown.isascii() and shown[:1].isalnum() and "\0" not in shown:  # nearly all cells, told in a tenth of the time
+        return shown
+    shown = unicode_safe(shown).replace("\0", "\ufffd")
     return f"'{shown}" if _FORMULA.match(shown) else shown
 
 

@@ -193,11 +193,15 @@ class Damage:
             self.note(row)
             yield row
 
-    def note(self, row: EvalRow) -> None:
-        """Take one row; the same one again counts once."""
+    @staticmethod
+    def _mark() -> str:
         from context_bench.engine.store.reading import DAMAGED
 
-        if DAMAGED in row.errors:
+        return DAMAGED
+
+    def note(self, row: EvalRow) -> None:
+        """Take one row; the same one again counts once."""
+        if row.errors and self._mark() in row.errors:
             self._found[row.system, str(row.example_id), row.trial] = f"{row.example_id} ({row.system})"
 
     def say(self) -> None:

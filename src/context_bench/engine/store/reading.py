@@ -146,6 +146,11 @@ _SCORES_BETWEEN = _SCORED.select_from(schema.plan.join(schema.scores, _s.output 
     _PLACE > _AFTER,
     tuple_(bindparam("to_position"), bindparam("to_trial")) >= _PLACE,
 )
+_OUTPUTS = select(_o.id, _o.output).where(_o.id.in_(bindparam("ids", expanding=True)))
+_JUDGED = select(_s.output, _s.evaluator).where(_s.output.in_(bindparam("ids", expanding=True)), _s.error.is_(None))
+_BODIES = select(schema.bodies.c.key, schema.bodies.c.data).where(
+    schema.bodies.c.key.in_(bindparam("keys", expanding=True))
+)
 _EVALUATORS = (
     select(schema.evaluators.c.id, schema.evaluators.c.name)
     .join(schema.run_evaluators, schema.evaluators.c.id == schema.run_evaluators.c.evaluator)
@@ -402,12 +407,9 @@ def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[StoredOutpu
 
 def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[Row[Any]]) -> list[StoredOutput]:
     ids = [row.id for row in chunk]
-    o, s = schema.outputs.c, schema.scores.c
-    outputs = {row.id: row.output for row in connection.execute(select(o.id, o.output).where(o.id.in_(ids)))}
+    outputs = dict(map(tuple, connection.execute(_OUTPUTS, {"ids": ids}).all()))
     judged: dict[int, tuple[int, ...]] = {}
-    for output, evaluator in connection.execute(
-        select(s.output, s.evaluator).where(s.output.in_(ids), s.error.is_(None))
-    ):
+    for output, evaluator in map(tuple, connection.execute(_JUDGED, {"ids": ids}).all()):
         judged[output] = (*judged.get(output, ()), evaluator)
     lost: set[bytes] = set()
     examples = bodies_of(connection, {row.body for row in chunk if row.body is not None}, lost)
@@ -459,14 +461,14 @@ _T = TypeVar("_T")
 
 def _raw(connection: Connection, keys: set[bytes], missing: set[bytes], read: Callable[[bytes], _T]) -> dict[bytes, _T]:
     """Bodies or parts, read from their bytes; the keys of those that are damaged are added to `missing`."""
-    b, wanted = schema.bodies.c, sorted(keys)
+    wanted = sorted(keys)
     found: dict[bytes, _T] = {}
     for start in range(0, len(wanted), 400):
-        for row in connection.execute(select(b.key, b.data).where(b.key.in_(wanted[start : start + 400]))):
+        for key, data in map(tuple, connection.execute(_BODIES, {"keys": wanted[start : start + 400]}).all()):
             try:
-                found[row.key] = read(unpack_body(row.key, row.data))
+                found[key] = read(unpack_body(key, data))
             except Damaged:
-                missing.add(row.key)
+                missing.add(key)
     missing |= keys - found.keys()
     return found
 
