@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
+import sqlite3
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.program("chromium")
 
 
 @contextmanager
-def viewing(store):
-    viewer = Viewer(store, result_of=result_of)
+def viewing(store, **options):
+    viewer = Viewer(store, result_of=result_of, **options)
     run_sync(viewer.start())
     try:
         yield viewer
@@ -271,6 +272,72 @@ def test_hostile_texts_are_texts_in_the_viewer(folder, aside, visit):
             assert page.locator("img").count() == 0, step
             assert page.evaluate("document.scripts.length") == 1, step
             assert overflow(page) == 0, step
+
+
+NOTE = "Cut away: </textarea><img src=x onerror=alert(1)>"
+
+
+def write_a_bit(page):
+    """Give a run a title and a tag and a row a note, delete the run, and restore it."""
+    page.get_by_role("link", name="edit houses", exact=True).click()
+    page.get_by_label("Title").fill("Houses & gardens")
+    page.get_by_label("Tags").fill("to show, slow")
+    page.get_by_role("button", name="Keep title and tags").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Houses & gardens")
+    page.locator("table.rows tbody a.mark").first.click()
+    page.get_by_text("Write tags and a note").click()
+    page.get_by_role("textbox", name="Note").fill(NOTE)
+    page.get_by_role("button", name="Keep tags and note").click()
+    expect(page.locator(".told-so", has_text=NOTE)).to_be_visible()
+    page.locator("nav.top a").nth(1).click()
+    expect(page.locator(".remark")).to_contain_text("<img")
+    page.get_by_role("link", name="Edit title and tags, delete").click()
+    page.get_by_role("link", name="Delete this run").click()
+    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Deleted runs")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Houses & gardens")
+
+
+@pytest.fixture
+def written(viewer, folder, tmp_path):
+    """A copy of the store of two runs, to be written in."""
+    copied = tmp_path / "store.db"
+    with closing(sqlite3.connect(folder / "store.db")) as source, closing(sqlite3.connect(copied)) as target:
+        source.backup(target)
+    return copied
+
+
+@pytest.mark.program("npm")
+def test_runs_and_rows_are_written_on_in_a_browser(written, visit, no_barriers, take):
+    with viewing(written, edit=True) as viewer:
+        page = visit(viewer)
+        write_a_bit(page)
+        for part, name in (("", "viewer-edit-run"), ("/edit", "viewer-edit-form"), ("/delete", "viewer-edit-delete")):
+            page.goto(f"{page.url.partition('#')[0].removesuffix('/edit')}{part}")
+            no_barriers(page)
+            take(page, name)
+        page.goto(viewer.address)
+        no_barriers(page)
+        take(page, "viewer-edit-list")
+        page.get_by_role("combobox", name="Tag").select_option("slow")
+        expect(page.locator("table.runs tbody tr")).to_have_count(1)
+        page.get_by_role("link", name="Houses & gardens", exact=True).click()
+        page.get_by_role("checkbox", name="has a note").check()
+        expect(page.locator("table.rows tbody tr")).to_have_count(1)
+        page.locator("table.rows tbody a.mark").first.click()
+        no_barriers(page)
+        take(page, "viewer-edit-row")
+        page.close()
+
+
+def test_it_is_written_without_script_too(written, browser):
+    with viewing(written, edit=True) as viewer:
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(viewer.url)
+        write_a_bit(page)
+        context.close()
 
 
 @pytest.mark.program("npm")

@@ -1,5 +1,8 @@
 """Words of people in a store, and runs that are marked as deleted: with a SQLite file and a PostgreSQL database."""
 
+import re
+
+import aiohttp
 import pytest
 from sqlalchemy import func, select
 
@@ -8,6 +11,8 @@ from context_bench.engine import copy_run, list_runs, open_store, purge, run_of
 from context_bench.engine.store import remarks, schema
 from context_bench.engine.store.browsing import Place, heads, listed_run
 from context_bench.engine.store.remarks import EditConflict, Remark
+from context_bench.session.runs import result_of
+from context_bench.viewer import Viewer
 
 NOTHING = Remark().stamp
 
@@ -163,6 +168,33 @@ async def test_a_copy_has_what_was_written_and_keeps_its_own(store, place, run, 
         remarks.mark_deleted(target, made)
         with pytest.raises(BadInput, match="marked as deleted in"):
             copy_run(store, target, "r")
+
+
+async def test_the_viewer_writes_in_each_kind_of_store(store, where, made):
+    def form(html):
+        return dict(re.findall(r'name="(key|seen)" value="([^"]*)"', html))
+
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with (
+        Viewer(where, result_of=result_of, edit=True) as viewer,
+        aiohttp.ClientSession(viewer.address, cookie_jar=jar, headers={"Origin": viewer.address}) as session,
+    ):
+        async with session.get(viewer.url) as entered:
+            assert entered.status == 200
+        for page, action, typed in (
+            ("edit", "edit", {"title": "Title", "tags": "a, b"}),
+            ("rows/0-1-0", "rows/0-1-0/note", {"tags": "c", "note": "two\nlines"}),
+            ("delete", "delete", {}),
+        ):
+            async with session.get(f"/runs/{made}/{page}") as response:
+                fields = form(await response.text())
+            async with session.post(f"/runs/{made}/{action}", data={**fields, **typed}) as response:
+                assert response.status == 200, await response.text()
+        assert [each.name for each in list_runs(store, deleted=True)] == ["r"]
+        async with session.post(f"/runs/{made}/restore", data=fields) as response:
+            assert "Title" in await response.text()
+    assert run_of(store, "r").tags == ["a", "b"]
+    assert remarks.notes_of(store, number(store)) == {Place(0, 1, 0): Remark(("c",), "two\nlines")}
 
 
 @pytest.mark.parametrize(

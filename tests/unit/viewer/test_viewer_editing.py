@@ -4,14 +4,19 @@ import asyncio
 import csv
 import io
 import json
+import lzma
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from html import unescape
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.core.errors import StoreUnusable
 from context_bench.engine import list_runs, open_store, run_of
 from context_bench.engine.store.browsing import Place
 from context_bench.engine.store.remarks import notes_of
@@ -397,9 +402,25 @@ async def test_rows_and_runs_that_are_not_there_are_said(viewer, session):
         assert str(response.url).endswith(address)
 
 
-async def test_a_store_that_cannot_be_written_is_said_before_anything_is_shown(path, tmp_path):
-    from context_bench.core.errors import StoreUnusable
+async def test_an_older_store_is_brought_up_to_date_to_be_written_and_not_to_be_read(tmp_path):
+    kept = lzma.decompress((Path(__file__).parents[2] / "golden/stores/pipeline.db.xz").read_bytes())
+    older = tmp_path / "older.db"
+    older.write_bytes(kept)
+    with closing(sqlite3.connect(older)) as connection:
+        (version,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert version < "0011"
+    with pytest.raises(StoreUnusable, match="brings an older one up to date"):
+        await Viewer(older, result_of=result_of).start()
+    assert older.read_bytes() == kept
+    async with Viewer(older, result_of=result_of, edit=True) as viewer, session_with(viewer) as session:
+        status, _ = await filled(session, viewer, "kept", title="From before", tags="old")
+        assert status == 200
+        status, _ = await filled(session, viewer, "kept", "0-0-0", note="as it was")
+        assert status == 200
+        assert run_of_name(viewer, "kept").describe()["tags"] == ["old"]
 
+
+async def test_a_store_that_cannot_be_written_is_said_before_anything_is_shown(path, tmp_path):
     with pytest.raises(StoreUnusable, match="no store at"):
         await Viewer(tmp_path / "none.db", result_of=result_of, edit=True).start()
     assert not (tmp_path / "none.db").exists()
