@@ -2,6 +2,7 @@
 a fault.
 """
 
+import json
 import os
 import random
 
@@ -119,3 +120,79 @@ def test_a_port_that_is_none_is_refused_in_one_sentence(line, port, tmp_path, mo
         capsys.readouterr().err
         == f"context-bench: {line[-1]} {port!r} is no port; expected a number from 0 (any free one) to 65535\n"
     )
+
+
+_FAR = ("0", "-1", "1e-320", "1e-160", "1e-17", "0.9999999999999999", "1e16", "1e154", "1e300", "9" * 25)
+
+
+_OF_POWER = ["-n", "--margin", "--difference", "--sd", "--discordant", "--trials", "--within-sd", "--cluster-size"]
+_OF_POWER += ["--icc", "--power", "--alpha"]
+
+
+@pytest.mark.parametrize("option", _OF_POWER)
+def test_power_counts_with_numbers_that_are_far_away_or_refuses_them(option, folder, capsys):
+    for value in _FAR:
+        for more in ([], ["-n", "5"]) if option != "-n" else ([],):
+            assert main(["power", option, value, *more]) in (0, 2)
+            told = capsys.readouterr()
+            assert "fault" not in told.err, (option, value, told.err)
+            assert "nan" not in told.out
+            assert "inf " not in told.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["replay", "rows.jsonl", "--upstream", "echo", "--proxy", "http://127.0.0.1:9", "-n"],
+        ["run", "--dataset", "bundled:pydocs-qa", "--system", "full", "--trials"],
+        ["compress", "probe", "rows.jsonl", "-n"],
+        ["judge", "audit", "r", "--seed"],
+        ["trace", "show", "rows.jsonl", "--width"],
+        ["memory", "run", "--system", "bm25", "--dataset", "bundled:recall-lab", "--k"],
+        ["memory", "run", "--system", "bm25", "--dataset", "bundled:recall-lab", "--questions"],
+    ],
+    ids=" ".join,
+)
+def test_a_count_beyond_what_can_be_stored_is_refused_by_its_option(line, folder, capsys):
+    assert main([*line, "9" * 25]) == 2
+    said = capsys.readouterr().err
+    assert f"{line[-1]} " in said
+    assert "9" * 25 in said
+    assert "expected a whole number" in said or "expected whole numbers" in said
+
+
+@pytest.mark.parametrize("entry", ["max_examples = true", "timeout = false", f"trials = {'9' * 25}"])
+def test_a_number_of_a_file_is_no_truth_value_and_can_be_stored(entry, folder, capsys):
+    (folder / "odd.toml").write_text(entry)
+    assert main(["run", "--config", "odd.toml", "--system", "full", "--dataset", "bundled:pydocs-qa", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert entry.partition(" ")[0] in said
+    assert "expected a " in said
+
+
+@pytest.mark.parametrize("margin", ["1e-320", "1e-200", "1e-160", "1e-17", "0.9999999999999999"])
+def test_a_margin_that_is_next_to_nothing_is_counted_with(margin, folder, capsys):
+    rows = [
+        {"system": system, "id": str(i), "question": f"q{i}", "answer": "a", "response": "a", "scores": {"f1": score}}
+        for i in range(12)
+        for system, score in (("full", 1.0), ("mine", float(i % 3 > 0)))
+    ]
+    (folder / "scored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["import", "scored.jsonl", "--name", f"m{margin}", "--store", "m.db"]) == 0
+    run, store = f"m{margin}", ["--store", "m.db"]
+    for line in (
+        ["compare", run, "--metric", "f1"],
+        ["gate", run, "--metric", "f1"],
+        ["run", "--system", "full", "--upstream", "echo", "--dataset", "bundled:pydocs-qa", "-n", "5", "--dry-run"],
+    ):
+        capsys.readouterr()
+        assert main([*line, "--margin", margin, *store]) in (0, 2, 4)
+        assert "fault" not in capsys.readouterr().err, line
+
+
+@pytest.mark.parametrize("line", [["run", "--system", "full"], ["grade", "--system", "head_tail"], ["rescore", "r"]])
+@pytest.mark.parametrize("seconds", ["inf", "1e300"])
+def test_a_time_beyond_all_clocks_is_refused(line, seconds, folder, capsys):
+    assert main([*line, "--timeout", seconds]) == 2
+    assert "--timeout " in (said := capsys.readouterr().err)
+    assert "expected a number from" in said

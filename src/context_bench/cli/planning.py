@@ -12,10 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import MOST
 from context_bench.session import offers
 from context_bench.session.flags import flag, options_of, own, takes
 from context_bench.session.options import Common, RunOptions, StoredOptions
 
+#: Margins, differences, error rates and spreads that are counted with: beyond them no float holds their squares.
+_LEAST, _MOST = 1e-6, 1e6
 #: Is there a context that can be compressed?
 _WORDS: dict[bool | None, str] = {True: "yes", False: "–", None: "known once read"}
 
@@ -173,27 +176,29 @@ def count_examples(
     store: str,
 ) -> int:
     """Examples needed for a difference and for a margin; with `-n`, what that many can show."""
-    measured = _measured(source, metric, margin, store) if source and 0 < margin < 1 else None
-    spread = sd if sd is not None else measured["sd"] if measured else _pass_fail_spread(discordant)
+    of_one, inside = f"from {_LEAST:f} to 1", f"from {_LEAST:f} to {1 - _LEAST:f}"
     for name, value, holds, expected in (
-        ("--sd", spread, spread > 0, "above 0"),
-        ("--margin", margin, 0 < margin < 1, "between 0 and 1"),
-        ("--difference", difference, 0 < abs(difference) <= 1, "between 0 and 1"),
+        ("--sd", sd, sd is None or 0 < sd <= _MOST, f"above 0, at most {_MOST:g}"),
+        ("--within-sd", within_sd, 0 <= within_sd <= _MOST, f"from 0 to {_MOST:g}"),
+        ("--margin", margin, _LEAST <= margin < 1, of_one),
+        ("--difference", difference, _LEAST <= abs(difference) <= 1, of_one),
         ("--icc", icc, 0 <= icc <= 1, "from 0 to 1"),
-        ("--cluster-size", cluster_size, cluster_size >= 1, "at least 1"),
+        ("--cluster-size", cluster_size, 1 <= cluster_size <= _MOST, f"from 1 to {_MOST:g}"),
         ("--trials", trials, trials >= 1, "at least 1"),
-        ("--power", power, 0 < power < 1, "between 0 and 1"),
-        ("--alpha", alpha, 0 < alpha < 1, "between 0 and 1"),
+        ("--power", power, _LEAST <= power <= 1 - _LEAST, inside),
+        ("--alpha", alpha, _LEAST <= alpha <= 1 - _LEAST, inside),
         (
             "--discordant",
             discordant,
             discordant is None or abs(difference) <= discordant <= 1,
             "from the difference to 1",
         ),
-        ("-n", examples, examples is None or examples >= 1, "at least 1"),
+        ("-n", examples, examples is None or 1 <= examples <= MOST, f"from 1 to {MOST}"),
     ):
         if not holds:
             raise BadInput(f"{name} is {value}; expected a number {expected}")
+    measured = _measured(source, metric, margin, store) if source else None
+    spread = sd if sd is not None else measured["sd"] if measured else _pass_fail_spread(discordant)
     as_measured = measured is not None and cluster_size == 1
     effect = measured["design_effect"] if measured and as_measured else 1 + (cluster_size - 1) * icc
     variance = spread**2 + 2 * within_sd**2 / trials

@@ -30,7 +30,7 @@ from typing import (
 import typer
 
 from context_bench.core.errors import BadInput, BadSpec
-from context_bench.session.offers import Misfit, Misfits, ValueReader, json_of
+from context_bench.session.offers import Misfit, Misfits, ValueReader, json_of, too_far
 
 
 class Flag(NamedTuple):
@@ -195,11 +195,30 @@ def takes(kind: type[OptionSet], names: str = "", /, **changes: Mapping[str, Any
         found = list(_parameters(function, kind, names.split(), changes))
         if any(one.name == "json" and one.annotation.__origin__ is bool for one in found):
             function, found = _with_output(function, found)
+        function = _with_bounds(function, found)
         setattr(function, "__signature__", inspect.Signature(found, return_annotation=int))  # noqa: B010
         function.__annotations__ = {one.name: one.annotation for one in found} | {"return": int}
         return function
 
     return with_options
+
+
+def _with_bounds(function: Any, found: list[inspect.Parameter]) -> Any:
+    """A command whose numbers are ones that can be worked with."""
+    names = {one.name: str(get_args(one.annotation)[1].default) for one in found if _is_number(one.annotation)}
+
+    @wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        for name, option in names.items():
+            if (expected := too_far(name, given.get(name))) is not None:
+                raise BadInput(f"{option} {given[name]!s:.40}: {expected}")
+        return function(*args, **given)
+
+    return called if names else function
+
+
+def _is_number(annotation: Any) -> bool:
+    return get_origin(annotation) is Annotated and get_args(annotation)[0] in (int, float, int | None, float | None)
 
 
 def _with_output(function: Any, found: list[inspect.Parameter]) -> tuple[Any, list[inspect.Parameter]]:

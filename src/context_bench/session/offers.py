@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from urllib.parse import quote
 
 from context_bench.core.addresses import EXPECTED, fault_of
-from context_bench.core.numbers import MOST_PORT, number, whole
+from context_bench.core.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 _MOST_RUNS = 200
 Offered = Callable[[Any, list[str], str], list[str]]
@@ -169,21 +169,42 @@ def _port_or_url(value: str) -> str:
     return _url_or_name(value)
 
 
+#: The largest whole number that a store takes (seeds are often that large), and the largest amount or time: what is
+#: far longer overflows the clocks of libraries.
+_MOST_WHOLE, _MOST_AMOUNT = 2**63 - 1, MOST_SECONDS
+#: Numbers with bounds and a sentence of their own.
+_PORTS = ("port", "front", "back", "shadow_back")
+
+
+def too_far(name: str, value: Any) -> str | None:
+    """Where the option of that name is a number that no loop, clock, sum or store could work with: what would fit."""
+    if type(value) is int and abs(value) > _MOST_WHOLE and name not in _PORTS:
+        return f"expected a whole number from {-_MOST_WHOLE} to {_MOST_WHOLE}"
+    if type(value) is float and abs(value) > _MOST_AMOUNT:
+        return f"expected a number from {-_MOST_AMOUNT:.0f} to {_MOST_AMOUNT:.0f}"
+    return None
+
+
+def _above_zero(value: Any) -> int | None:
+    return found if (found := whole(value)) is not None and found >= 1 else None
+
+
 def number_or_all(value: Any) -> Any:
     """A whole number above 0, or `all`; `ValueError` for anything else."""
     if value is None or value == "all":
         return value
-    if not str(value).isdecimal() or int(value) < 1:
+    if (found := _above_zero(value)) is None:
         raise ValueError("expected a whole number above 0, or all")
-    return int(value)
+    return found
 
 
 def _numbers(value: Any) -> Any:
     items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
     given = [str(item).strip() for item in items if str(item).strip()]
-    if any(not item.isdecimal() or int(item) < 1 for item in given):
+    found = [_above_zero(item) for item in given]
+    if None in found:
         raise ValueError("expected whole numbers above 0, such as 1,5,10")
-    return sorted({int(item) for item in given})
+    return sorted({each for each in found if each is not None})
 
 
 #: A base URL, and what may be one or the name of something else.
@@ -310,6 +331,8 @@ class ValueReader:
         sort, reader = _SORTS[type_]
         try:
             made = reader(value)
+            if (expected := too_far(str(place[0]), made)) is not None:
+                return self._misfit(place, value, expected)
             if all(_BOUNDS[name][1](made, limit) for name, limit in bounds.items()):
                 return made
         except _UNFIT:

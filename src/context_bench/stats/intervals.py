@@ -98,7 +98,7 @@ def least_clusters(margin: float, alpha: float = 0.05) -> int:
     """
     if not 0 < margin < 1:
         raise ValueError(f"margin must lie between 0 and 1, not {margin}")
-    return math.ceil(math.log(alpha) / math.log1p(-margin) - 1e-9)
+    return math.ceil(min(math.log(alpha) / math.log1p(-margin), 2.0**53) - 1e-9)
 
 
 def _binomial_tail(most: int, n: int, share: float) -> float:

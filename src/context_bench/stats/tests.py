@@ -301,12 +301,21 @@ def unequal_shares(counts: Sequence[tuple[int, int]]) -> float:
     return chi_square_tail(float((away**2 / expected).sum()), len(table) - 1)
 
 
+def examples(number: float) -> int:
+    """Examples of which so many are needed, as a whole number; 2^53 where it is that many or more."""
+    return math.ceil(min(number, 2.0**53) - 1e-9)
+
+
+def _square(number: float) -> float:
+    return number * number  # a float beyond all others is infinite, of which `**` makes an error
+
+
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:
     """Examples needed to find a mean paired difference of `delta` (two-sided test), given the variance of the
     differences.
     """
     _positive("delta", abs(delta))
-    return math.ceil(effect * (quantile(1 - alpha / 2) + quantile(power)) ** 2 * variance / delta**2 - 1e-9)
+    return examples(effect * (quantile(1 - alpha / 2) + quantile(power)) ** 2 * variance / delta / delta)
 
 
 def power_paired(n: int, delta: float, variance: float, alpha: float = 0.05, *, effect: float = 1.0) -> float:
@@ -333,7 +342,7 @@ def n_mcnemar(discordant: float, difference: float, alpha: float = 0.05, power: 
         )
     first = quantile(1 - alpha / 2) * math.sqrt(discordant)
     second = quantile(power) * math.sqrt(max(0.0, discordant - difference**2))
-    return math.ceil((first + second) ** 2 / difference**2 - 1e-9)
+    return examples((first + second) ** 2 / difference / difference)
 
 
 def n_noninferiority(
@@ -354,7 +363,7 @@ def n_noninferiority(
     """
     _positive("margin", margin)
     _positive("margin + true difference", margin + true_difference)
-    return math.ceil(effect * _independent_examples(margin, variance, true_difference, alpha, power) - 1e-9)
+    return examples(effect * _independent_examples(margin, variance, true_difference, alpha, power))
 
 
 def _independent_examples(margin: float, variance: float, true: float, alpha: float, power: float) -> float:
@@ -362,7 +371,7 @@ def _independent_examples(margin: float, variance: float, true: float, alpha: fl
     distance = margin + true
     spread = quantile(1 - alpha) * math.sqrt(_null_variance(margin, variance, true))
     spread += quantile(power) * math.sqrt(variance)
-    return ((spread + math.sqrt(max(0.0, spread**2 + 4 * distance * SLACK))) / (2 * distance)) ** 2
+    return _square((spread + math.sqrt(max(0.0, spread**2 + 4 * distance * SLACK))) / 2 / distance)
 
 
 def _null_variance(margin: float, variance: float, true: float) -> float:
@@ -388,7 +397,7 @@ def n_without_change(margin: float, alpha: float = 0.05) -> float:
     """
     _positive("margin", margin)
     spread = quantile(1 - alpha) * math.sqrt(max(0.0, margin * (1 - margin)))
-    return ((spread + math.sqrt(spread**2 + 4 * margin * SLACK)) / (2 * margin)) ** 2
+    return _square((spread + math.sqrt(spread**2 + 4 * margin * SLACK)) / 2 / margin)
 
 
 def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> float:
@@ -398,10 +407,12 @@ def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float =
     def lacking(margin: float) -> float:
         return effect * _independent_examples(margin, variance, 0.0, alpha, power) - n
 
-    farthest = 1.0
+    least, farthest = 1e-12, 1.0
+    if lacking(least) <= 0:
+        return least
     while lacking(farthest) > 0:
         farthest *= 2
-    return float(root(lacking, 1e-12, farthest, xtol=1e-12))
+    return float(root(lacking, least, farthest, xtol=1e-12))
 
 
 @dataclass(frozen=True, slots=True)

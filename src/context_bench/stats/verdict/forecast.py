@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from context_bench.core.lazy import LazyModule
 from context_bench.stats.distributions import quantile, root, upper_tail
 from context_bench.stats.intervals import Bounded, bounded, least_clusters, wilson
-from context_bench.stats.tests import n_noninferiority, n_without_change
+from context_bench.stats.tests import examples, n_noninferiority, n_without_change
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +118,7 @@ def forecast(
     pairs = changes(differences, noise)
     n, clusters, grown = gathered.design.n, gathered.design.clusters, _Grown(differences, codes)
     units = least_clusters(margin) if gathered.lost is not None and margin < 1 else None
-    floor = max(math.ceil(n_without_change(margin)), 0 if units is None else math.ceil(units * n / clusters))
+    floor = max(examples(n_without_change(margin)), 0 if units is None else math.ceil(units * n / clusters))
     held = floor
     if units is not None and gathered.lost is not None:
         rule_out = gathered.lost.enough(margin, _LEVEL, _CHANCE, MOST_TIMES * clusters)
@@ -147,9 +147,9 @@ def of_spread(variance: float, n: int, distance: float, margin: float, *, refute
     """The forecast of scores without a range. `variance`: n times that of their mean difference, which is `distance`
     above the largest loss.
     """
-    size = (quantile(1 - _LEVEL) + quantile(_CHANCE)) ** 2 * variance / margin**2
+    size = (quantile(1 - _LEVEL) + quantile(_CHANCE)) ** 2 * variance / margin / margin
     off = quantile(0.5 + _RANGE / 2) * math.sqrt(2 / max(1, n - 1))
-    needed, low, high = (max(2, math.ceil(size * part)) for part in (1, max(0.0, 1 - off), 1 + off))
+    needed, low, high = (max(2, examples(size * part)) for part in (1, max(0.0, 1 - off), 1 + off))
     equal = ExamplesNeeded(needed, low, high, 4 * needed, None, 2)
     error = math.sqrt(variance / n)
     return replace(_named(equal, n, distance, error, refuted=refuted), apart=distance / error if error else 0.0)
