@@ -177,7 +177,7 @@ _PORTS = ("port", "front", "back", "shadow_back")
 
 
 def too_far(name: str, value: Any) -> str | None:
-    """Where the option of that name is a number that no loop, clock, sum or store could work with: what would fit."""
+    """Tell what would fit, where the option of that name is a number that no loop, clock, sum or store could hold."""
     if type(value) is int and abs(value) > _MOST_WHOLE and name not in _PORTS:
         return f"expected a whole number from {-_MOST_WHOLE} to {_MOST_WHOLE}"
     if type(value) is float and abs(value) > _MOST_AMOUNT:
