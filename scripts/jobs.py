@@ -161,10 +161,10 @@ def _called(second: int, tool: str, given: Mapping[str, str], output: str, usage
 
 def _agents_log(folder: Path) -> None:
     """A session that reads 25 files, 15 of them twice, and nearly all of its prompts from the cache."""
-    random, read = Random(7), 0
+    read = 0
     rows = [_line("user", 0, "Mend the fees of the ferry.")]
     for step in range(40):
-        name = f"src/part{step % 25}.py"
+        name, random = f"src/part{step % 25}.py", Random(step % 25)
         text = "".join(f"{n:>6}\tvalue_{step % 25}_{n} = {random.randrange(10**6)}\n" for n in range(1, 60))
         written = len(text) // 3 if step else 3000
         rows += _called(2 * step + 1, "Read", {"file_path": f"/work/ferry/{name}"}, text, (read, written))

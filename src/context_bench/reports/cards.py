@@ -35,7 +35,22 @@ def sentences(report: ReportContext) -> list[Sentence]:
     """
     lifts = _lifts(report)
     given, without = ([each for each in lifts if (each.verdict == "no verdict") == none] for none in (False, True))
-    return [*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without]
+    said = [*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without]
+    return said if any(each.kind != "run" for each in said) else [*said, *_unjudged(report)]
+
+
+def _unjudged(report: ReportContext) -> list[Sentence]:
+    """What each system saved, where no row has the score that verdicts would be about."""
+    if len(report.lines) < 2 or any(estimate_of(report, line, PRIMARY) is not None for line, _ in report.lines):
+        return []
+    found = []
+    for line, each in report.lines:
+        saved = interval_of(report, line, "compression_ratio", each.compression, "share")
+        if saved is not None and not report.roles.get(line[0], CANDIDATE).is_control:
+            text = f"{report.label(line)}: no answer was judged, so nothing is said about quality."
+            known = {"tokens": saved}
+            found.append(Sentence(line[0], "quality not measured", text, saved=known, kind="family"))
+    return found
 
 
 def _sentences(report: ReportContext) -> list[Sentence]:
@@ -191,7 +206,7 @@ def cards(
     example = {each.system: each.row.example_id for each in changes if each.row is not None}
     found = []
     for name, said in _by_system(report, sentences).items():
-        lead = next((each for each in said if each.kind == "quality"), said[0])
+        lead = next((each for kind in ("quality", "family") for each in said if each.kind == kind), said[0])
         command = _next_command(lead, run, example.get(name))
         found.append(_card(name, lead, said, f"{command}{store_option(store)}" if command else "", asked))
     return found

@@ -49,6 +49,7 @@ AGAINST_TRUNCATION = {
     "inferior": "worse than truncation",
     "non-inferior": "no worse than truncation",
     "undecided": "undecided against truncation",
+    "insensitive": "test too weak against truncation",
 }
 _COMPARISON = columns(
     (

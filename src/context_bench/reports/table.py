@@ -131,8 +131,13 @@ def _short(page: Page, width: int | None, color: bool) -> str:
 
 
 def _one_table(page: Page, width: int) -> Iterator[RichTable]:
-    """The table of all systems; columns for which the terminal has no room are in the whole report."""
-    section = page.overview or next((each for each in page.sections if each.tables), None)
+    """The table of all systems, or the one that the answer is from: of money, where nothing was judged. Columns for
+    which the terminal has no room are in the whole report.
+    """
+    first = next((each for each in page.sections if each.tables and each.brief), None)
+    titles = {column.title for column in page.overview.tables[0].columns} if page.overview else set()
+    told = any("money" in card.saved for card in page.cards) and not titles & {"score", "difference", "per 1,000"}
+    section = first if told and first else page.overview or first
     if section is not None:
         table = section.tables[0]
         yield _rich(table, _fitting(table, width, even=False)[0], width)

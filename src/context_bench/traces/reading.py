@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: A line that is repeated word for word is evidence of use from this length on.
 _QUOTED = 20
+_NUMBERED = re.compile(r"^ *(\d+)[\t→](.*?)\s*$", re.MULTILINE)  # a line with its number, as `cat -n` shows it
 _MOST_LINES = 2_000
 _SHOWN = 10
 _BAR = 24
@@ -127,6 +128,7 @@ def reading_of(
     found = RunReading(one.ident, one.repo or trace.cwd or "", calls=len(one.calls))
     files: dict[str, FileReading] = {}
     shown: dict[str, list[tuple[int, int]]] = {}
+    texts_shown: dict[str, dict[int | str, int]] = {}
     results: list[ResultSize] = []
     looks = {(event.step - first, event.path) for event in trace.events if event.kind != "edit"}
     later = _Later(one, looks)
@@ -138,8 +140,11 @@ def reading_of(
             found.empty[_about(call, events)] = found.empty.get(_about(call, events), 0) + 1
         if tokens:
             results.append(ResultSize(call.tool, _about(call, events), tokens, later.replies(call)))
-        for event, part in _shared(events, tokens):
+        read = list(_shared(events, tokens))
+        for event, part in read:
             file = files.setdefault(str(event.path), FileReading(str(event.path)))
+            if len(read) == 1 and _changed(call, texts_shown.setdefault(str(event.path), {})):
+                shown.pop(str(event.path), None)  # by something that the log does not show
             new = _news(event, shown)
             file.reads, file.tokens = file.reads + 1, file.tokens + part
             if not new:
@@ -148,6 +153,7 @@ def reading_of(
         for event in events:
             if event.kind == "edit" and event.ok and event.path:
                 shown.pop(event.path, None)
+                texts_shown.pop(event.path, None)
                 if event.path in files:
                     files[event.path].edited = files[event.path].used = True
     found.files = sorted(files.values(), key=lambda file: -file.tokens)
@@ -203,6 +209,20 @@ def _news(event: Event, shown: dict[str, list[tuple[int, int]]]) -> bool:
     before = shown.get(path, [])
     shown[path] = merged([*before, *lines])
     return bool(without(lines, before)) or not lines
+
+
+def _changed(call: ToolCall, before: dict[int | str, int]) -> bool:
+    """True if a result shows a numbered line, or answers the same call, with other text than `before` has; `before`
+    then has what it shows. By number, and by arguments, the hash of a text.
+    """
+    output = call.output or ""
+    now: dict[int | str, int] = {int(number): hash(text) for number, text in _NUMBERED.findall(output)}
+    now[f"{call.tool} {call.arguments}"] = hash(output)
+    changed = any(key in before and before[key] != text for key, text in now.items())
+    if changed:
+        before.clear()
+    before.update(now)
+    return changed
 
 
 def _found_nothing(call: ToolCall, events: Sequence[Event]) -> bool:

@@ -93,6 +93,28 @@ def test_lift_over_truncation_stands_on_the_card(result: Result) -> None:
     assert lift.sentence in card.terms
 
 
+def test_every_verdict_against_truncation_says_against_what(result: Result) -> None:
+    """Both stand on one line: "inferior: … · insensitive: …" would leave the second one's baseline to be guessed."""
+    for verdict in ("better", "inferior", "non-inferior", "undecided", "insensitive"):
+        lift = Comparison(
+            "kompact", "head_tail@kompact", "f1", None, None, 0.0, -0.05, 0.05, 1.0, verdict, 0.02, 38, 20,
+            sentence="kompact: 0 points",
+        )  # fmt: skip
+        assert "truncation" in build_page(replace(result, lifts=[lift])).cards[0].lift
+
+
+def test_without_any_judged_answer_a_card_still_says_what_was_saved(result: Result) -> None:
+    rows = [replace(row, scores={}) for row in result.rows]
+    page = build_page(replace(result, rows=rows, comparisons=[], estimates={}))
+    assert [(card.system, card.chip) for card in page.cards] == [
+        ("kompact", "quality not measured"),
+        ("headroom", "quality not measured"),
+    ]
+    assert page.cards[0].title.startswith("kompact sends 5")
+    assert page.cards[0].title.endswith("fewer tokens.")
+    assert page.cards[0].verdict == ""
+
+
 def test_shapes_have_cards_of_their_own(results: Callable[..., Result]) -> None:
     found = results(shapes=("plain-user", "codex"))
     both = [replace(each, shape=shape) for each in found.comparisons for shape in ("plain-user", "codex")]

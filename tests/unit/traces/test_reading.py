@@ -75,6 +75,24 @@ def test_a_file_is_read_again_only_if_nothing_of_it_is_new(tmp_path):
     assert 0 < fees.tokens_again < fees.tokens
 
 
+def test_a_file_that_shows_another_text_was_not_read_again_unchanged(tmp_path):
+    """Something changed it that the log does not show: a formatter, a colleague, a build."""
+    built = "made at {} by the build\n"
+    [one] = readings(
+        log(
+            tmp_path,
+            read("src/fees.py", FEES),
+            read("src/fees.py", FEES.replace("0.02", "0.03")),
+            read("src/fees.py", FEES.replace("0.02", "0.03"), offset=1),
+            *(("Bash", {"command": "cat out.txt"}, built.format(at)) for at in ("ten", "noon", "noon")),
+        )
+    )
+    assert {path: (file.reads, file.again) for path, file in files(one).items()} == {
+        "src/fees.py": (3, 1),
+        "out.txt": (3, 1),
+    }
+
+
 def test_a_file_is_used_if_it_is_named_or_quoted_later(tmp_path):
     [one] = readings(
         log(

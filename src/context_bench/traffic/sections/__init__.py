@@ -171,8 +171,9 @@ def bill_pointer(result: Result) -> str:
     """Name the place of the bill, for a report on a terminal."""
     name = mapping(result.manifest.get("run")).get("name") or "last"
     return (
-        "Where the tokens went, why the cache broke, the ten dearest items and the share of each reach that was\n"
-        f"achieved: show {name} --output markdown (html, json), or explain {name}\n"
+        "Where the tokens went, why the cache broke, the ten dearest items, and how much\n"
+        f"of each reach was achieved: context-bench show {name} --output html\n"
+        f"(or markdown, json); in short: context-bench explain {name}\n"
     )
 
 
