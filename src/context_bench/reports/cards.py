@@ -40,7 +40,7 @@ def sentences(report: ReportContext) -> list[Sentence]:
 
 
 def _unjudged(report: ReportContext) -> list[Sentence]:
-    """What each system saved, where no row has the score that verdicts would be about."""
+    """Savings of each system, where no row has the score that verdicts would be about."""
     if len(report.lines) < 2 or any(estimate_of(report, line, PRIMARY) is not None for line, _ in report.lines):
         return []
     found = []
