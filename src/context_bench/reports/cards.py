@@ -6,7 +6,7 @@ Terminal, HTML, Markdown, notebook and the viewer read these and word nothing an
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -195,6 +195,7 @@ _CONTROLS = {
     "full": "everything",
     "passthrough": "everything",
 }
+_FEW = 2  # controls of one kind that are named one by one
 _SAME = 0.005  # a share below which nothing is said to be saved
 
 
@@ -396,7 +397,7 @@ def checks(report: ReportContext, sentences: Iterable[Sentence]) -> str:
         return ""
     bad = [each for each in own if report.roles.get(each.system, CANDIDATE).role == "known_bad"]
     worked = any(each.verdict == "inferior" for each in bad)
-    said = "; ".join(dict.fromkeys(f"{_control(report, each)} {_signed(each)}" for each in own))
+    said = "; ".join(_by_kind(report, own))
     unit = " points" if all(" points" in each.text for each in own) else ""
     if worked:
         return f"The checks worked: {said}{unit}."
@@ -405,6 +406,25 @@ def checks(report: ReportContext, sentences: Iterable[Sentence]) -> str:
     if bad:
         return f"The checks did not show a loss where there must be one: {said}{unit}."
     return f"Controls: {said}{unit}."
+
+
+def _by_kind(report: ReportContext, own: Sequence[Sentence]) -> Iterator[str]:
+    """Each control with its difference; the least and the greatest of a kind that there is for many systems."""
+    kinds: dict[str, list[Sentence]] = {}
+    for each in own:
+        name = _control(report, each)
+        kinds.setdefault(name.partition(" (")[0] if "@" in name else name, []).append(each)
+    for kind, found in kinds.items():
+        told = dict.fromkeys(f"{_control(report, each)} {_signed(each)}" for each in found)
+        if len(told) <= _FEW:
+            yield from told
+        else:
+            low, high = (_signed(end(found, key=_gap_value)) for end in (min, max))
+            yield f"{kind} ({len(told)} of them) {low}{f' to {high}' if high != low else ''}"
+
+
+def _gap_value(each: Sentence) -> float:
+    return each.difference.value if each.difference is not None else 0.0
 
 
 def _control(report: ReportContext, each: Sentence) -> str:

@@ -123,11 +123,26 @@ def _short(page: Page, width: int | None, color: bool) -> str:
     def lines(*parts: RenderableType) -> list[str]:
         return drawn(lambda _: parts, width=columns, color=color).rstrip("\n").split("\n") if parts else []
 
-    blocks = [lines(*_head(page, columns)), lines(*_answer(page, terms=False)), lines(*_one_table(page, columns))]
     ending = lines(*_next(page))
-    used = sum(len(block) + 1 for block in (*blocks, ending) if block)
+    for shown in _shorter(page):
+        blocks = [lines(*_head(page, columns)), lines(*_answer(shown, terms=False)), lines(*_one_table(shown, columns))]
+        used = sum(len(block) + 1 for block in (*blocks, ending) if block)
+        if used <= SHORT:
+            break
     blocks += [_noted(page, lines, SHORT - used), ending]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _shorter(page: Page) -> Iterator[Page]:
+    """The page, then without the lines of controls in the size of each system, then without the figures of cards."""
+    yield page
+    if page.overview is not None:
+        own = {card.system for card in page.cards}
+        table = page.overview.tables[0]
+        rows = [row for row in table.rows if cell_text(row[0]).partition("@")[2] not in own]
+        page = replace(page, overview=replace(page.overview, tables=[replace(table, rows=rows)]))
+        yield page
+    yield replace(page, cards=[replace(card, verdict="", figures="") for card in page.cards])
 
 
 def _one_table(page: Page, width: int) -> Iterator[RichTable]:
