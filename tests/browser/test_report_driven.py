@@ -145,6 +145,25 @@ def test_what_stands_before_the_appendix_is_short(houses, read):
     expect(page.get_by_role("heading", name="All metrics")).to_be_in_viewport()
 
 
+def test_systems_are_hidden_and_shown_in_every_chart_by_keyboard(houses, read):
+    page = read(houses)
+    page.locator("#appendix > summary").click()
+    marks = page.locator(".wide [data-of=halves]")
+    assert marks.count() > 4
+    button = page.get_by_role("group", name="Systems shown in the charts").get_by_role(
+        "button", name="halves", exact=True
+    )
+    expect(button).to_have_attribute("aria-pressed", "true")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(button).to_have_attribute("aria-pressed", "false")
+    assert page.locator("figure [data-of=halves]:not(.off)").count() == 0
+    expect(marks.first).to_be_hidden()
+    assert page.locator("figure [data-of=user-only].off").count() == 0
+    page.keyboard.press("Space")
+    assert page.locator("figure [data-of].off").count() == 0
+
+
 @pytest.mark.program("npm")
 def test_no_barriers_in_the_report(houses, read, no_barriers):
     page = read(houses)

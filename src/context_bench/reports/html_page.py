@@ -216,8 +216,8 @@ def style_text() -> str:
 
 
 def script_text() -> str:
-    """The script that draws the rows of a page from its data block."""
-    return template_text("report.js")
+    """The script that draws the rows of a page from its data block, and hides and shows systems in its charts."""
+    return template_text("report.js") + template_text("charts.js")
 
 
 def repr_html(page: Page) -> str:

@@ -193,6 +193,7 @@ def difference(each: Comparison) -> Figure | None:
 #: What colours say; the words say it as well.
 TONES: dict[str, Tone] = {"better": "good", "non-inferior": "good", "inferior": "bad"}
 _DOTS = 20  # of a distribution
+_MOST_OPEN = 40  # differences by kind of question, none with an interval, that are drawn
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MARKS = (
     "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other "
@@ -383,13 +384,13 @@ def _namer(found: Sequence[Comparison]) -> Callable[[Comparison], str]:
 
 
 def _with_interval(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
-    """Kinds of question for which some system has an interval, and the names of the others; all of them where none
-    has.
+    """Kinds of question for which some system has an interval, and the names of the others; all of them where none has,
+    unless they would be a page of marks that say nothing: the table has their figures.
     """
     kinds = dict.fromkeys(each.qa_type or "" for each in found)
     known = {each.qa_type or "" for each in found if number(each.low) is not None}
     if not known:
-        return list(found), []
+        return list(found) if len(found) <= _MOST_OPEN else [], []
     return [each for each in found if (each.qa_type or "") in known], [
         visible(kind, 40) or "unnamed" for kind in kinds if kind not in known
     ]

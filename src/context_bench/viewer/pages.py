@@ -491,4 +491,4 @@ def script() -> str:
     own = _own("viewer.js")
     if own is None:
         raise TemplateNotFound("viewer.js")
-    return own
+    return own + template_text("charts.js")

@@ -11,7 +11,7 @@ import pytest
 
 from context_bench.core.errors import MissingExtra
 from context_bench.core.records import Comparison, Result
-from context_bench.reports import build_page
+from context_bench.reports import build_page, html_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
 from context_bench.reports.page import (
     BarPart,
@@ -29,6 +29,7 @@ from context_bench.reports.page import (
 )
 from context_bench.reports.plotting import spread
 from context_bench.reports.traffic import turns_of
+from context_bench.viewer import pages
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = '</script><img src=x onerror="x()">\u202e&"'
@@ -317,3 +318,33 @@ def test_kinds_without_an_interval_are_named_and_left_out(result: Result) -> Non
     )
     assert [gap.group for gap in chart.of(Gap)] == ["single"]
     assert chart.about.endswith("for an interval: chain.")
+
+
+def test_many_kinds_without_any_interval_are_no_page_of_rings(result: Result) -> None:
+    open_one = Comparison("kompact", "full", "f1", None, None, -0.1, None, None, None, "no verdict", 0.02, 2, 2)
+
+    def drawn(count: int) -> list[str]:
+        result.by_type = [replace(open_one, qa_type=f"kind {number}") for number in range(count)]
+        return [chart.id for section in build_page(result).sections for chart in section.charts]
+
+    assert "forest-types" in drawn(40)
+    assert "forest-types" not in drawn(41)
+
+
+@pytest.mark.parametrize("kind", ["forest", "changes", "dots", "distribution"])
+def test_marks_name_their_system_and_pictures_of_their_own_do_not(kind: str) -> None:
+    made = chart(kind, ["kompact", NASTY])
+    drawing = svg(made)
+    owned = [element for element in ET.fromstring(drawing).iter() if element.get("data-of") == "kompact"]
+    assert len(owned) >= 2
+    assert not any("\u202e" in (element.get("data-of") or "") for element in ET.fromstring(drawing).iter())
+    linked = ET.fromstring(svg(made, rows_at=lambda rows: "/rows"))
+    assert all(link.get("data-of") and not next(iter(link)).get("data-of") for link in linked.iter(f"{SVG}a"))
+    assert "data-of" not in standalone(made)
+
+
+def test_scripts_of_a_page_are_short() -> None:
+    """Decision 36, as amended: at most 400 lines for a page."""
+    for script in (html_page.script_text(), pages.script()):
+        assert len(script.splitlines()) <= 400
+        assert "innerHTML" not in html_page.template_text("charts.js")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput, needed
-from context_bench.reports.charts.drawing import ROWS, Drawing
+from context_bench.reports.charts.drawing import OWNER, ROWS, Drawing
 from context_bench.reports.charts.style import FONT, INK, OF_ROWS, PALETTE, TIP, look
 from context_bench.reports.page import Chart, Page, card_chart
 from context_bench.reports.visible_text import visible
@@ -111,6 +111,8 @@ def _linked(root: ET.Element, rows_at: RowsAt | None) -> bool:
             rows = mark.attrib.pop(ROWS, "")
             if rows and rows_at is not None and (address := rows_at(rows)) is not None:
                 link = ET.Element("a", {"href": address, "aria-label": f"Rows: {mark.findtext('title') or ''}"})
+                if owner := mark.attrib.pop(OWNER, ""):
+                    link.set(OWNER, owner)
                 link.append(mark)
                 parent[place] = link
                 found = True
@@ -127,6 +129,7 @@ def standalone(chart: Chart, *, width: int = WIDE, theme: Theme = "light") -> st
     _linked(root, None)
     root.insert(0, ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper}))
     for element in root.iter():
+        element.attrib.pop(OWNER, None)
         for name, value in element.attrib.items():
             if value == INK:
                 element.set(name, ink)

@@ -206,13 +206,14 @@ def draw_dots(chart: Chart, width: int) -> Drawing:
     for middle in rows.at[1:]:  # faint lines part the dimensions
         drawing.line((0, middle - reach), (rows.plot, middle - reach), opacity=0.15)
     for each in shown:
-        name = names[each.name]
+        name = drawing.owner = names[each.name]
         shape, color = look[name]
         tip = f"{name}, {visible(each.dimension, 48)}: {each.score.text}"
         y = at[each.dimension] + _STEP * order[name]
         _interval(drawing, axis, each.score, y, color, 1.75)
         here = rows_of(each.name, layout="rows", sort=f"score:{each.dimension}")
         drawing.mark(shape, axis.at(each.score.value), y, color, tip=tip, rows=here)
+    drawing.owner = ""
     drawing.legend([(*look[name], name) for name in names.shown], width)
     return drawing
 
@@ -240,6 +241,7 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
     for value, dash, opacity in ((0.0, "", 0.6), *((margin, "4,3", 0.55) for margin in margins)):
         drawing.line((axis.at(value), 0), (axis.at(value), rows.height), dash=dash, opacity=opacity)
     for gap, place in zip(gaps, places, strict=True):
+        drawing.owner = names[gap.name]
         where = f", {visible(gap.group, 48)}" if gap.group else ""
         tip = f"{names[gap.name]}{where}: {gap.difference.text}, {gap.verdict}, n {gap.n:,}"
         shape, color, filled = "square" if gap.tone == "bad" else "circle", TONES[gap.tone], gap.tone != "neutral"
@@ -271,13 +273,14 @@ def draw_changes(chart: Chart, width: int) -> Drawing:
     for name in systems:
         drawing.line((0, feet[name]), (rows.plot, feet[name]), opacity=0.35)
     for each in (one for one in found if one.name in feet and (one.low or one.high)):
-        tall = max(2.0, _CHANGE * each.count / most)
+        drawing.owner, tall = names[each.name], max(2.0, _CHANGE * each.count / most)
         left, right = axis.at(each.low), axis.at(each.high)
         kind, tone = ("lost", "bad") if each.high <= 0 else ("gained", "good")
         least, greatest = sorted((abs(each.low), abs(each.high)))
         tip = f"{names[each.name]}: {each.count:,} {kind} more than {least:g} and up to {greatest:g}"
         here = rows_of(each.name, change=f"{kind}:{least:g}:{greatest:g}")
         drawing.rect(left + 0.5, feet[each.name] - tall, right - left - 1, tall, TONES[tone], tip, rows=here)
+    drawing.owner = ""
     drawing.line((axis.at(0), 0), (axis.at(0), rows.height), opacity=0.6)
     return drawing
 
@@ -333,6 +336,7 @@ def draw_distribution(chart: Chart, width: int) -> Drawing:
     drawing.below(axis, ticks, plain, f"{chart.x}, {unit.name}" if unit.name else chart.x)
     for each, at in zip(spreads, rows.at, strict=True):
         color = names.color(each.name)
+        drawing.owner = names[each.name]
         drawing.line((0, at), (rows.plot, at), opacity=0.15)
         for value in each.values:
             drawing.mark("circle", axis.at(unit.factor * value), at, color, area=34, opacity=0.45)

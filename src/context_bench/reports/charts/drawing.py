@@ -25,6 +25,8 @@ _SWATCH = 12  # pixels of a legend's mark, with the room behind it
 #: Attribute of a mark that tells which rows it stands for (`rows_of`); it leads to them in the viewer, and leaves
 #: before a drawing is written.
 ROWS = "data-rows"
+#: Attribute of a mark that names its system; the script of a page hides marks by it.
+OWNER = "data-of"
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -65,6 +67,7 @@ class Drawing:
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
+        self.owner = ""  # the system, as it is shown, that marks belong to until this is changed
         self._marks: list[ET.Element] = []
         self._left = self._right = self._top = self._foot = 0.0
 
@@ -227,7 +230,8 @@ class Drawing:
         given = {
             key: _number(value) if isinstance(value, int | float) else str(value) for key, value in attributes.items()
         }
-        element = ET.Element(name, given | ({ROWS: rows} if rows else {}))
+        owned = {OWNER: self.owner} if self.owner else {}
+        element = ET.Element(name, given | ({ROWS: rows} if rows else {}) | owned)
         if tip:
             ET.SubElement(element, "title").text = tip
         self._marks.append(element)

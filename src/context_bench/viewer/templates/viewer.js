@@ -25,6 +25,7 @@ async function fill(box) {
     const html = await part(box.dataset.fragment);
     clearTimeout(waiting);
     box.innerHTML = html;
+    offerSystems(box);
   } catch (error) {
     clearTimeout(waiting);
     delete box.dataset.filled;
