@@ -179,7 +179,7 @@ async def test_hostile_names_of_systems_and_texts_stay_text_in_lines(tmp_path):
 
 def links(text):
     """Address → what the link says of itself, of all links in drawings."""
-    found = re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"><(?:path|circle|rect|line)', text)
+    found = re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"[^>]*><(?:path|circle|rect|line)', text)
     return {html.unescape(address): html.unescape(name) for address, name in found}
 
 
