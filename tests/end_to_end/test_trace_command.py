@@ -224,6 +224,11 @@ def test_compare(place, capsys):
         "line 1: not a row of a scored trace"
         in said(capsys, "trace", "compare", "gold.jsonl", "mini.jsonl", code=2).err
     )
+    row = '{"run": "a", "instance_id": "b", '
+    for odd in ("[1]", "[]", "1", "null", '"x"', row + '"score": []}', row + '"score": {"trajectory": []}}'):
+        (place / "odd.jsonl").write_text(odd + "\n")
+        told = said(capsys, "trace", "compare", "odd.jsonl", "mini.jsonl", code=2).err
+        assert "line 1: not a row of a scored trace" in told, odd
 
 
 def test_converted_traces_score_the_same(place, capsys):

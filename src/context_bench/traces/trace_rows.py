@@ -317,7 +317,6 @@ def read_rows(path: str | Path, *, course: bool = True) -> Iterator[TraceRow]:
                     row.pop("files", None)
                     (row.get("score") or {}).get("trajectory", {}).pop("steps", None)
                 yield TraceRow.from_json(row)
-            except (ValueError, AttributeError) as error:
-                raise BadInput(
-                    f"{place}, line {number}: not a row of a scored trace ({str(error).splitlines()[0]:.200})"
-                ) from None
+            except (ValueError, AttributeError, TypeError) as error:  # a list where an object was meant, at any depth
+                told = (str(error).splitlines() or [type(error).__name__])[0]
+                raise BadInput(f"{place}, line {number}: not a row of a scored trace ({told:.200})") from None
