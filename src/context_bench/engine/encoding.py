@@ -14,14 +14,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from threading import local
-from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -34,15 +32,10 @@ from context_bench.core.secrets import (
     Masker,
     Whole,
     field_names_a_secret,
-    is_searchable,
     plain_parameters,
-    secrets_in_url,
-    secrets_in_value,
-    surely_names_a_secret,
-    urls_in,
 )
 from context_bench.core.tokens import utf8_safe
-from context_bench.llm.redact import environment_notes, environment_secrets, without_parameters
+from context_bench.llm.redact import environment_notes, environment_secrets, plugin_secrets, without_parameters
 
 #: Part of the format of stores: never change it, for what was packed with it cannot be read with another. What is
 #: likelier stands later.
@@ -421,10 +414,8 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
     the same, and the login and query of URLs.
     """
     found = {text.strip() for texts in environment_secrets(environment).values() for text in texts}
-    seen: set[int] = set()
     urls: list[str] = []
-    for plugin in plugins:
-        found.update(text if isinstance(text, Whole) else text.strip() for text in _inside(plugin, seen, urls, 0))
+    found.update(text if isinstance(text, Whole) else text.strip() for text in plugin_secrets(plugins, urls))
     notes = environment_notes(environment)
     if names := sorted({name for url in urls for name in plain_parameters(url)}):
         notes.append(
@@ -432,46 +423,6 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
             "answers before they are scored as well; a value that an answer may hold belongs in a header."
         )
     return Secrets(found, notes)
-
-
-def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator[str]:
-    if depth > 4 or id(value) in seen or len(seen) > 2_000:
-        return
-    if isinstance(value, str):
-        for url in urls_in(value) if "://" in value else ():
-            urls.append(url)
-            yield from secrets_in_url(url)
-        return
-    if isinstance(value, int | float | bytes | None):
-        return
-    seen.add(id(value))
-    for name, item in _members(value):
-        if isinstance(item, str) and name is not None and field_names_a_secret(name):
-            yield from _of_attribute(name, item)
-        yield from _inside(item, seen, urls, depth + 1)
-
-
-def _of_attribute(name: str, value: str) -> Iterator[str]:
-    """The secrets in an attribute. Many are called `sort_key` and the like and hold a word that says nothing of a
-    secret.
-    """
-    if surely_names_a_secret(name) or len(value) >= 16 or not value.isalpha():
-        yield from (each for each in secrets_in_value(value) if is_searchable(each))
-
-
-def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
-    if isinstance(value, Mapping):
-        for name, item in list(value.items())[:500]:
-            yield str(name), item
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in list(value)[:100]:
-            yield None, item
-    elif not isinstance(value, type | ModuleType):
-        yield from vars(value).items() if hasattr(value, "__dict__") else ()
-        for slot in (slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())):
-            if isinstance(slot, str) and not slot.startswith("__"):
-                with suppress(Exception):  # what makes its attributes when they are asked for may fail in any way
-                    yield slot, getattr(value, slot)
 
 
 @dataclass(slots=True)

@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from context_bench.core.errors import BadInput
 from context_bench.core.secrets import (
     Masker,
+    field_names_a_secret,
     is_ordinary,
     is_searchable,
     names_a_secret,
     secrets_in_url,
     secrets_in_value,
     secrets_in_variable,
+    surely_names_a_secret,
+    urls_in,
 )
 
 if TYPE_CHECKING:
@@ -175,6 +180,53 @@ def secrets_in(headers: Mapping[str, str], url: str = "") -> list[str]:
     values = [value for name, value in headers.items() if names_a_secret(name) or _SECRET_HEADER.search(name)]
     parts = [part for value in values for part in secrets_in_value(value) if len(part) >= 4]
     return list(dict.fromkeys([*parts, *secrets_in_url(url)]))
+
+
+def plugin_secrets(plugins: Iterable[Any], urls: list[str]) -> Iterator[str]:
+    """Secrets in attributes of plug-ins, and in the login and query of the URLs there, which `urls` gets as well."""
+    seen: set[int] = set()
+    for plugin in plugins:
+        yield from _inside(plugin, seen, urls, 0)
+
+
+def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator[str]:
+    if depth > 4 or id(value) in seen or len(seen) > 2_000:
+        return
+    if isinstance(value, str):
+        for url in urls_in(value) if "://" in value else ():
+            urls.append(url)
+            yield from secrets_in_url(url)
+        return
+    if isinstance(value, int | float | bytes | None):
+        return
+    seen.add(id(value))
+    for name, item in _members(value):
+        if isinstance(item, str) and name is not None and field_names_a_secret(name):
+            yield from _of_attribute(name, item)
+        yield from _inside(item, seen, urls, depth + 1)
+
+
+def _of_attribute(name: str, value: str) -> Iterator[str]:
+    """The secrets in an attribute. Many are called `sort_key` and the like and hold a word that says nothing of a
+    secret.
+    """
+    if surely_names_a_secret(name) or len(value) >= 16 or not value.isalpha():
+        yield from (each for each in secrets_in_value(value) if is_searchable(each))
+
+
+def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
+    if isinstance(value, Mapping):
+        for name, item in list(value.items())[:500]:
+            yield str(name), item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in list(value)[:100]:
+            yield None, item
+    elif not isinstance(value, type | ModuleType):
+        yield from vars(value).items() if hasattr(value, "__dict__") else ()
+        for slot in (slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())):
+            if isinstance(slot, str) and not slot.startswith("__"):
+                with suppress(Exception):  # what makes its attributes when they are asked for may fail in any way
+                    yield slot, getattr(value, slot)
 
 
 def bare_url(url: str) -> str:

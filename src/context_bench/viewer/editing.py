@@ -32,7 +32,7 @@ class _Refused(ContextBenchError):
     """A form that no page of this process made."""
 
 
-class Editor:
+class RunEditor:
     """Writes one store for whoever shows its `key`, which is in every form. `library`: what is read; `read` does work
     in a thread, `page` renders a template.
     """

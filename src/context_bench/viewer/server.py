@@ -28,7 +28,7 @@ from context_bench.engine.store.browsing import ListedRun, Place, open_reading
 from context_bench.llm.responders import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
-from context_bench.viewer.editing import MOST_SENT, Editor, Handler
+from context_bench.viewer.editing import MOST_SENT, Handler, RunEditor
 from context_bench.viewer.example_lines import FORMS
 from context_bench.viewer.pages import Library, Query, pair_url, read_pair, whole_number
 from context_bench.viewer.working import EVERY, ListedEntry, ResultOf, Tracker, WatchPage, Worked, Worker, turn_of
@@ -159,7 +159,7 @@ class Viewer:
         self._door = Door(token)
         self._worker = Worker(self._where, result_of)
         self._library: Library | None = None
-        self._editor = Editor(self._where, lambda: self.library, self._read, self._page) if edit else None
+        self._editor = RunEditor(self._where, lambda: self.library, self._read, self._page) if edit else None
         self._trackers: FIFOCache[str, Tracker] = FIFOCache(MOST_STREAMS)  # a stream goes on with its own
         self._streams = 0
         self._runner: web.AppRunner | None = None
