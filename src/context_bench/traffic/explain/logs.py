@@ -391,9 +391,6 @@ def _records(path: Path) -> Iterator[Forwarded]:
         raise BadInput(f"--against {path}: no record of a tap in it; expected what watch --records FILE wrote")
 
 
-# Stored runs
-# ------------------------------------------------------------------------
-
 AS_SENT = "as sent"  # in the meta of a session as it arrived: the same as it was sent
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
 
@@ -435,15 +432,11 @@ def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Se
         meta: dict[str, Any] = {"format": "stored run"}
         if account and not any(one.recorded_reply and _states_cache(one.recorded_reply.usage) for one in arrived):
             meta["replayed"] = account
-        first = sent[0]
-        whole = len(arrived) == len(sent)
-        before = Session(group[0], system, first.wire, sent, meta)
-        yield (
-            before,
-            Session(f"{group[0]} through {system}", system, arrived[0].wire, arrived, {**meta, AS_SENT: before})
-            if whole
-            else None,
-        )
+        before, after = Session(group[0], system, sent[0].wire, sent, meta), None
+        if len(arrived) == len(sent):
+            name = f"{group[0]} through {system}"
+            after = Session(name, system, arrived[0].wire, arrived, {**meta, AS_SENT: before})
+        yield before, after
 
 
 def _group(item: Mapping[str, Any]) -> tuple[str, int]:
