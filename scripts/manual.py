@@ -77,14 +77,17 @@ def _command(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=" ".join(("context-bench", *path)))
     yield f".SS {escaped(' '.join([context.info_name or '', *command.collect_usage_pieces(context)]))}"
     yield from _paragraphs(inspect.cleandoc(command.help or ""))
-    for option in command.params:
-        if not isinstance(option, click.Option):
+    for one in command.params:
+        if isinstance(one, click.Option):
+            value = "" if one.is_flag else f" {one.make_metavar(context)}"
+            name = ", ".join((*one.opts, *one.secondary_opts)) + value
+        elif getattr(one, "hidden", False):
             continue
+        else:
+            name = one.make_metavar(context)
         yield ".TP"
-        names = ", ".join((*option.opts, *option.secondary_opts))
-        value = "" if option.is_flag else f" {option.make_metavar(context)}"
-        yield f".B {escaped(names + value)}"
-        yield escaped(" ".join((option.help or "").split())) or "\\&"
+        yield f".B {escaped(name)}"
+        yield escaped(" ".join((getattr(one, "help", None) or "").split())) or "\\&"
     for name, child in getattr(command, "commands", {}).items():
         yield from _command((*path, name), child)
 

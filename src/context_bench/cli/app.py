@@ -7,6 +7,7 @@ preflight · 3 not comparable · 4 gate failed · 5 cost cap reached · 130 inte
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
 import sys
@@ -17,8 +18,9 @@ from typing import Any
 
 import click
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+from typer.models import ArgumentInfo
 
 from context_bench.cli import faults
 from context_bench.core import machine
@@ -118,6 +120,26 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, command.get_short_help_str(limit=1_000)) for name, command in commands])
 
 
+class DescribedCommand(TyperCommand):
+    """A command whose help describes each argument as its function declares it.
+
+    typer hands the descriptions to click's `Argument`, which from 8.5 on sets its own, empty one over them; given again
+    they would be listed a second time by click itself.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        declared = inspect.signature(self.callback).parameters if self.callback is not None else {}
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument) and parameter.name in declared:
+                marks = getattr(declared[parameter.name].annotation, "__metadata__", ())
+                said = [each.help for each in marks if isinstance(each, ArgumentInfo)]
+                parameter.help = said[0] if said else parameter.help
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: `format_options` lists them."""
+
+
 def built(name: str) -> click.Command:
     """The parser of one command or group of commands."""
     command = find(name)
@@ -127,11 +149,13 @@ def built(name: str) -> click.Command:
     found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         found.info.cls = CommandGroup
+        for each in found.registered_commands:
+            each.cls = DescribedCommand
         group = get_group(found)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, context_settings=dict(command.settings))(found)
+    alone.command(name, cls=DescribedCommand, context_settings=dict(command.settings))(found)
     return get_command(alone)
 
 

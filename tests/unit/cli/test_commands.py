@@ -38,6 +38,26 @@ def test_a_misspelt_command_is_named_once_with_the_nearest(line, said, capsys):
     assert capsys.readouterr().err == f"context-bench: {said}\n"
 
 
+def arguments_of(command):
+    for child in getattr(command, "commands", {}).values():
+        yield from arguments_of(child)
+    for one in command.params:
+        if one.param_type_name == "argument" and not one.hidden:
+            yield command.name, one
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_is_described(name):
+    bare = [f"{command} {one.name}" for command, one in arguments_of(built(name)) if not one.help]
+    assert not bare
+
+
+def test_descriptions_of_arguments_stand_in_the_help(capsys):
+    assert run_line(["replay", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "SESSIONS... Files or folders of recorded sessions" in said
+
+
 def test_hidden_options_are_shown_when_asked_for(capsys):
     assert run_line(["replay", "--help"]) == 0
     assert "--marker" not in capsys.readouterr().out

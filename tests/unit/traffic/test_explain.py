@@ -96,6 +96,19 @@ def test_the_terminal_has_at_most_40_lines_of_80_columns(tmp_path: Path) -> None
     assert max(map(len, lines)) <= 80
 
 
+def test_a_reach_that_takes_in_nothing_says_so_with_the_servers_there_are(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s1")
+    told = explained(tmp_path / "a.jsonl", ["mcp:orchard", "mcp:orchard-ledger", "mcp", "tool-results>900k"])
+    missed, large = told.reached_nothing
+    assert missed == (
+        "mcp:orchard reaches nothing: no MCP server of that name stands in these sessions; there are: orchard-ledger."
+    )
+    assert large == "tool-results>900k reaches nothing: nothing of that kind stands in these sessions."
+    assert missed in " ".join(grid.about for grid in grids(told))
+    assert told.document()["reach_notes"] == [missed, large]
+    assert "orchard" not in " ".join(shareable(told).reached_nothing)
+
+
 def test_bounds_of_reaches_are_what_the_items_were_billed(tmp_path: Path) -> None:
     write_log(tmp_path / "a.jsonl", "s1")
     names = ["bash", "mcp", "mcp:orchard-ledger", "mcp:other", "tool-results>500", "tool-results>900k", "reread", "csv"]

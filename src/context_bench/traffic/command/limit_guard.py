@@ -30,8 +30,8 @@ class LimitedReplay(ReplayOptions):
     """The options of `context-bench replay`, with limits. These are about no run: its manifest has none of them."""
 
     limit: Many = flag(
-        "Alarm when sessions cross this, valid whenever one looks: bill=0.9, typical=0.9, violations=0, needles=0.01, "
-        "or a kind of violation, stream_broken=0; repeatable.",
+        "Alarm when sessions go over this limit: bill=0.9, typical=0.9, violations=0, needles=0.01, or a kind of "
+        "violation, stream_broken=0; repeatable. However often it looks, false alarms stay rare.",
         [],
         unit="CHANNEL=X",
         secret=True,
@@ -40,7 +40,11 @@ class LimitedReplay(ReplayOptions):
     notify: str | None = flag(
         "Run this at an alarm, without a shell; the alarm is on its stdin as JSON.", unit="CMD", secret=True
     )
-    anew: bool = flag("Begin --limit anew, as after an alarm that was dealt with.", False, secret=True)
+    anew: bool = flag(
+        "Forget what --limit has counted so far and start counting again, after an alarm that was dealt with.",
+        False,
+        secret=True,
+    )
 
 
 class LimitedWatch(WatchOptions):

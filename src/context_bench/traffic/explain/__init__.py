@@ -16,6 +16,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import counter_for
+from context_bench.reports.visible_text import visible
 from context_bench.transcripts.cache_breaks import CacheReport, cache_breaks
 from context_bench.transcripts.itemised import MISSING, Itemised
 from context_bench.transcripts.prompt_items import Amounts, PromptItem
@@ -167,6 +168,22 @@ class Explained:
             _plus(found.setdefault(kind, {}), row, (*AMOUNTS, "items", "carried_times"))
         return {kind: found[kind] for kind in KINDS if kind in found}
 
+    @property
+    def reached_nothing(self) -> list[str]:
+        """A sentence for each reach that takes in nothing of these sessions; of a server with the names there are."""
+        servers = sorted({server for key in self.sources if (server := TokenSource(*key).server)})
+        shown = ", ".join(visible(each, 40) for each in servers[:MOST_LISTED])
+        more = f" and {len(servers) - MOST_LISTED} more" if len(servers) > MOST_LISTED else ""
+        there = f"there are: {shown}{more}" if servers else "no tool in these sessions is of an MCP server"
+        found = []
+        for name, row in self.reach.items():
+            if not row["items"] and not row["output"] and not row.get("sent_tokens"):
+                _, _, server = name.partition("mcp:")
+                why = f"no MCP server of that name stands in these sessions; {there}" if server and servers else there
+                known = why if name.startswith("mcp") else "nothing of that kind stands in these sessions"
+                found.append(f"{visible(name, 60)} reaches nothing: {known}.")
+        return found
+
     def ranked(self) -> list[tuple[tuple[str, str], dict[str, float]]]:
         """Sources, the dearest first; without prices the largest."""
         return sorted(self.sources.items(), key=lambda pair: (-pair[1]["usd"], -_tokens(pair[1]), pair[0]))
@@ -189,6 +206,7 @@ class Explained:
             **{"outputs_counted": self.outputs_counted, "by_kind": self.by_kind(), "sources": ranked},
             **{"parts": self.parts, "models": self.models, "breaks": self.breaks, "cache": self.cache},
             **{"dearest": self.dearest, "reach": self.reach, "dearest_sessions": self.listed},
+            "reach_notes": self.reached_nothing,
             "by_session": list(sessions),
         }
 

@@ -190,7 +190,7 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
             " The other figures are of what arrived. Achieved: the share of the reach, as it was sent, that the system "
             "did not send on."
         )
-    return [Grid("What a tool could save at most", columns, rows, about)]
+    return [Grid("What a tool could save at most", columns, rows, " ".join([about, *told.reached_nothing]))]
 
 
 _IN_SHORT = 3  # items and reaches of a watch's summary
