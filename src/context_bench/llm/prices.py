@@ -137,8 +137,9 @@ class GenaiPrices:
     """Prices of public models, from the table inside the installed `genai-prices`; nothing is fetched.
 
     `overrides`: model name → `{"input", "output", "cache_read", "cache_write", "cache_write_1h"}` in US dollars per
-    million tokens (the last three optional); they win over the table, `*` holds for every model not named. `on`: the
-    day whose prices hold (default: today). `source` and `date` say in the manifest where the money figures come from.
+    million tokens; they win over the table, `*` holds for every model not named. Of the last three, those left out
+    follow from the input price by the cache rules of the model (`cache_rules.toml`). `on`: the day whose prices hold
+    (default: today). `source` and `date` say in the manifest where the money figures come from.
     """
 
     def __init__(
@@ -199,6 +200,10 @@ class GenaiPrices:
         """True if a price is known for `model`."""
         return self._of_model(model) is not None
 
+    def is_own(self, model: str) -> bool:
+        """True if the price of `model` is not the table's."""
+        return model in self.overrides or "*" in self.overrides
+
     def _most_output(self, model: str, prompt_tokens: int) -> int:
         known = self._of_model(model)
         window = known.window if known else None
@@ -208,7 +213,7 @@ class GenaiPrices:
         """Own price, or what the table says. `openai/gpt-4o` is `gpt-4o` of `openai`, as routers write it."""
         for name in (model, "*"):
             if name in self.overrides:
-                return _ModelPrice(self.overrides[name])
+                return _ModelPrice(_by_rule(self.overrides[name], model))
         if "genai_prices" in sys.modules:  # loaded, and perhaps given prices of its owner's
             return self._listed(model)
         table = version("genai-prices")
@@ -291,6 +296,19 @@ def _own(model: str, price: Mapping[str, float] | OwnPrice) -> OwnPrice:
     return OwnPrice(**dict(price))
 
 
+def _by_rule(price: OwnPrice, model: str) -> OwnPrice:
+    """A price with what its owner left open of the cache, as the model's rules have it: what a run is billed and what a
+    cache is reckoned to save then agree.
+    """
+    rule = rule_for(model)
+    read = price.input * rule.read if price.cache_read is None else price.cache_read
+    write = price.input * (rule.write or 1.0) if price.cache_write is None else price.cache_write
+    hour = price.cache_write_1h
+    if hour is None and rule.trigger == "marked":
+        hour = price.input * _HOUR_WRITE
+    return OwnPrice(price.input, price.output, read, write, hour)
+
+
 class PricedAs:
     """All money as if one named model had answered: what a small or local model's traffic would cost elsewhere.
 
@@ -325,6 +343,10 @@ class PricedAs:
     def has_price(self, model: str) -> bool:
         """Always: the named model's price holds for all."""
         return True
+
+    def is_own(self, model: str) -> bool:
+        """True if the named model's price is not the table's."""
+        return self._prices.is_own(self.model)
 
 
 _OTHER = "any other model"  # the rule that holds where no other does
@@ -446,7 +468,8 @@ def profile_for(model: str, prices: Prices | None = None, *, hour: bool = False)
     r, w = rule.read, rule.write
     long = _rate(prices, model, Usage(_SOME, 0, 0, _SOME, cache_write_1h=_SOME)) if hour else None
     if p_in:
-        if read is not None and 0 < read < p_in:
+        own = isinstance(prices, GenaiPrices | PricedAs) and prices.is_own(model)
+        if read is not None and (0 < read < p_in or (own and read)):  # the table's own of no discount: it knows none
             r = read / p_in
         if w is not None and write is not None and write > p_in:
             w = write / p_in

@@ -65,6 +65,22 @@ def test_own_prices_win_and_a_star_holds_for_all_others() -> None:
     assert prices.date == "2026-01-15"
 
 
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "claude-sonnet-4-5", "gpt-5.6-sol", "our-own-model"])
+@pytest.mark.parametrize("hour", [False, True])
+def test_the_bill_and_the_cache_model_have_one_price_where_an_own_one_leaves_the_cache_open(
+    model: str, hour: bool
+) -> None:
+    own = GenaiPrices({"*": {"input": 2, "output": 8}}, on=DAY)
+    profile = prices.profile_for(model, own, hour=hour)
+    assert own.cost(Usage(MILLION, 0, cache_read=MILLION), model) == pytest.approx(2 * profile.r)
+    written = Usage(MILLION, 0, cache_write=MILLION, cache_write_1h=MILLION if hour else None)
+    assert own.cost(written, model) == pytest.approx(2 * (profile.w or 1))
+    assert own.cost(Usage(MILLION, MILLION), model) == pytest.approx(10)
+    no_discount = GenaiPrices({"*": {"input": 2, "output": 8, "cache_read": 2}}, on=DAY)
+    assert prices.profile_for(model, no_discount).r == 1
+    assert no_discount.cost(Usage(MILLION, 0, cache_read=MILLION), model) == pytest.approx(2)
+
+
 @pytest.mark.parametrize(
     "price",
     [{"input": 1}, {"input": 1, "output": -2}, {"input": 1, "output": 1, "cached": 0}, {"input": "1", "output": 1}],

@@ -177,7 +177,7 @@ class Explained:
         there = f"there are: {shown}{more}" if servers else "no tool in these sessions is of an MCP server"
         found = []
         for name, row in self.reach.items():
-            if not row["items"] and not row["output"] and not row.get("sent_tokens"):
+            if "items" in row and not any(row.get(each) for each in ("items", "output", "sent_tokens")):
                 _, _, server = name.partition("mcp:")
                 why = f"no MCP server of that name stands in these sessions; {there}" if server and servers else there
                 known = why if name.startswith("mcp") else "nothing of that kind stands in these sessions"
