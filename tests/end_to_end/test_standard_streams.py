@@ -238,3 +238,21 @@ def test_what_is_no_terminal_gets_the_very_bytes(commands):
     assert commands.run(["import", "one.jsonl", "--name", "one", "--store", "one.db"], "/dev/null")[0] == 0
     assert commands.run(["show", "one", "--store", "one.db", "--output", "csv"], "plain.csv") == (0, "")
     assert HOSTILE in (commands.folder / "plain.csv").read_text()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "ascii:backslashreplace"])
+def test_every_character_can_be_printed_whatever_the_encoding(encoding, commands):
+    odd = "\u2265 \U0001f600 \u00e9"
+    row = {"system": odd, "id": 1, "question": "q", "answer": odd, "response": odd}
+    (commands.folder / "odd.jsonl").write_text(json.dumps(row) + "\n")
+    store = ["--store", f"{encoding.replace(':', '-')}.db"]
+    assert commands.run(["import", "odd.jsonl", "--name", "r", *store], "/dev/null")[0] == 0
+    said = []
+    for line in (["show", "r", "--full"], ["export", "r", "--format", "jsonl"]):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding, "XDG_CACHE_HOME": str(commands.folder)}
+        argv = [sys.executable, "-m", "context_bench", *line, *store]
+        done = subprocess.run(argv, env=environment, cwd=commands.folder, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        said.append(done.stdout)
+    assert said[0].isascii() if ":" in encoding else odd in said[0].decode()
+    assert all(json.loads(each) for each in said[1].splitlines())

@@ -26,7 +26,8 @@ def standard_streams() -> Iterator[None]:
     """For as long as a command runs, the three standard streams are there, whatever was closed by who started it.
 
     A closed standard output cannot be written, and says so; else the next file that is opened would get what is
-    printed.
+    printed. Standard output takes every character, whatever the locale: what goes to a file or a pipe is UTF-8, as the
+    files of `--out` are; a terminal of another encoding shows what it cannot as escapes.
     """
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _make_streams()
@@ -34,8 +35,17 @@ def standard_streams() -> Iterator[None]:
     # With PYTHONUNBUFFERED, what a full disk does not take would be left out in silence.
     if out is sys.__stdout__ and out is not None and isinstance(raw := out.buffer, io.FileIO):
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), out.encoding, out.errors, line_buffering=True)
+    _take_every_character()
     _places[:] = [_place(stream) for stream in (sys.stdout, sys.stderr)]
     yield
+
+
+def _take_every_character() -> None:
+    out = sys.stdout
+    if not isinstance(out, io.TextIOWrapper) or out.encoding.lower().replace("_", "-").startswith("utf"):
+        return
+    if out.errors in ("strict", "surrogateescape"):  # another way was asked for by `PYTHONIOENCODING`
+        out.reconfigure(errors="backslashreplace") if out.isatty() else out.reconfigure(encoding="utf-8")
 
 
 _places: list[
