@@ -54,7 +54,7 @@ ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and sec
 TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
-KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when faults are on
+KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when rounds with faults are begun
 UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
 LONG = 30.0  # minutes at least of the long round, if as many are asked for; of less a slope's interval is too wide
 REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
@@ -441,12 +441,10 @@ class Soak:
         return min(TAP_WARM, int(500 * self.asked.minutes))
 
     async def watch(self) -> None:
-        """Look at the processes every second, and end the faults when it is time."""
+        """Look at the processes every second."""
         while True:
             for each in self.programs.watched:
                 each.look()
-            if self.over(FAULTY):
-                self.faults.on = False
             await asyncio.sleep(1)
 
     async def browse(self) -> None:

@@ -11,7 +11,7 @@ from soak_watch import Kind
 
 BILL = {
     "wire": ("billed",),
-    "usage": ("input_tokens", "output_tokens", "total_tokens", "cost_usd"),
+    "usage": ("input_tokens", "output_tokens", "total_tokens", "cost_usd", "cost"),
     "metadata": ("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd"),
 }  # by part of a row, what comes of the provider's usage
 ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
@@ -41,7 +41,8 @@ def compared(disturbed: str, calm: str) -> Compared:
     equal answers it was that a judge was paid for.
 
     A stream that stalls after its answer and before its bill is a whole answer that nobody can price: such a row has no
-    usage, and what is summed over bills of its arm is left out of the comparison.
+    usage, and what is summed over bills of its arm is left out of the comparison, notes on what is bought for its price
+    among it.
     """
     one, other = json.loads(disturbed), json.loads(calm)
     unbilled = _leave_out_bills(one, other)
@@ -57,12 +58,14 @@ def _leave_out_bills(one: dict[str, Any], other: dict[str, Any]) -> int:
     for a, b in rows:
         for row in (a, b):
             for part, names in BILL.items():
-                for name in names:
-                    row.get(part, {}).pop(name, None)
+                row[part] = {name: value for name, value in (row.get(part) or {}).items() if name not in names}
     for system in {a["system"] for a, _ in rows}:
         for report in (one, other):
             report.get("estimates", {}).get(system, {}).pop("cost_usd", None)
             report.get("wire", {}).get(system, {}).pop("billed", None)
+    if rows:
+        for report in (one, other):
+            report["notes"] = [note for note in report.get("notes", ()) if "at its price" not in note]
     return len(rows)
 
 

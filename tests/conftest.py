@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from context_bench.core.machine import YOUNG
-
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
@@ -83,14 +81,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """What is collected stays to the end: nothing of it is looked through for garbage, now or between the tests. What
-    tests make is looked through as seldom as commands do it: a tenth of the suite's CPU.
-    """
+    """What is collected stays to the end: nothing of it is looked through for garbage, now or between the tests."""
     gc.disable()
     with _translated_once(session.config):
         found = yield
     gc.freeze()
-    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     gc.enable()
     return found
 
