@@ -97,7 +97,7 @@ def test_the_later_run_is_held_against_the_earlier(runs, run):
     code, out, _ = run("compare", runs / "before.json", runs / "broken.json", "--output", "json")
     one = json.loads(out)["comparisons"][0]
     assert (code, one["verdict"], round(one["difference"], 2)) == (0, "inferior", -0.25)
-    assert "inferior to proxy before" in run("compare", runs / "before.json", runs / "broken.json")[1]
+    assert "inferior to proxy before" in run("compare", runs / "before.json", runs / "broken.json", "--full")[1]
 
 
 def test_one_run_against_its_baseline_with_a_margin_of_ones_own(runs, run):
@@ -132,8 +132,13 @@ def test_what_a_system_lost_comes_with_both_rows_the_greatest_loss_first(runs):
 def test_what_differs_between_two_runs_is_said_first(runs, run):
     code, out, _ = run("compare", "before", "broken", "--store", runs / "store.db")
     assert code == 0
-    assert "Between the two runs differ: wrong_every of proxy 0, then 4." in " ".join(out.split())
-    assert "differ in nothing" in run("compare", "before", "same", "--store", runs / "store.db")[1]
+    assert "What differs between the two runs: wrong_every of proxy 0, then 4." in " ".join(out.split())
+    same = run("compare", "before", "same", "--store", runs / "store.db")[1]
+    assert "Nothing differs between the two runs" in same
+    assert len(same.splitlines()) <= 40, "the short form; --full has the tables"
+    full = run("compare", "before", "same", "--full", "--store", runs / "store.db")[1]
+    assert len(full.splitlines()) > len(same.splitlines())
+    assert "Verdicts" in full
     for name, second in (("before", 1), ("broken", 2)):
         document = json.loads((runs / f"{name}.json").read_text())
         document["manifest"]["run"]["started"] = f"2026-11-28T10:00:0{second}Z"

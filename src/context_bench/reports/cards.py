@@ -90,7 +90,8 @@ def _between_runs(manifest: Mapping[str, Any]) -> str:
     if not isinstance(differs := manifest.get("differs"), list):
         return ""
     told = "; ".join(str(each)[:300] for each in differs)
-    said = f"Between the two runs differ: {told}." if told else "The two runs differ in nothing that was written down."
+    same = "Nothing differs between the two runs: same data, options, settings and versions."
+    said = f"What differs between the two runs: {told}." if told else same
     runs = [each.get("run") for each in manifest.get("compared") or [] if isinstance(each, Mapping)]
     begun = [str(each.get("started") or "") for each in runs if isinstance(each, Mapping)]  # ISO 8601, UTC
     if len(begun) == 2 and all(begun) and begun[0] > begun[1]:

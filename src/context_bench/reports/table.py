@@ -378,12 +378,13 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) -> str:
-    """The tables as text for a terminal."""
+    """The tables as text for a terminal; sentences are no wider than `width`, tables as wide as their numbers."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     stream = io.StringIO()
+    asked = width
     width = max([width, *(_needed(grid) for grid in grids if not grid.words)])
     console = Console(
         file=stream,
@@ -397,7 +398,7 @@ def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) ->
         if position:
             console.print()
         if not grid.columns:
-            console.print(Text(visible(grid.title, 2000), style="bold"))
+            console.print(Text(visible(grid.title, 2000), style="bold"), width=asked)
             continue
         console.print(Text(visible(grid.title), style="bold"))
         table = Table(box=None, pad_edge=False, padding=(0, _GRID_GAP, 0, 0))
@@ -409,7 +410,7 @@ def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) ->
             table.add_row(*(Text(visible(cell)) for cell in row))
         console.print(table)
         if grid.about:
-            console.print(Text(grid.about, style="dim"))
+            console.print(Text(grid.about, style="dim"), width=asked)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 

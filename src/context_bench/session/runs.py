@@ -378,6 +378,7 @@ def compare_runs(
     out: Path | None,
     force: bool,
     any_load: bool,
+    full: bool,
     store: str,
 ) -> int:
     """Pair rows by dataset, example and trial, and say what may be said.
@@ -391,11 +392,15 @@ def compare_runs(
     with found_run(first, store) as before:
         if second is None:
             found = within(before, metric=metric, margin=margin)
-            write_report(found, output, out, full=True)
+            write_report(found, output, out, full=full, place=store)
             return 0
         with found_run(second, store) as after:
             found = compare(before, after, metric=metric, margin=margin, systems=system, force=force, any_load=any_load)
-            write_report(found, output, out, full=True)
+            write_report(found, output, out, full=full, place=store)
+    if output == "table" and not full:
+        from context_bench.session.output_files import say
+
+        say("all tables: the same command with --full")
     return 0
 
 

@@ -31,7 +31,7 @@ _QUOTED = 20
 _NUMBERED = re.compile(r"^ *(\d+)[\t→](.*?)\s*$", re.MULTILINE)  # a line with its number, as `cat -n` shows it
 _MOST_LINES = 2_000
 _SHOWN = 10
-_BAR = 24
+_BAR = 12  # characters of the longest bar
 _NOTHING = re.compile(
     r"^\W*(?:no (?:matches|files|results|matching files)\b.{0,40}|found 0 \w+|0 (?:matches|results|files)\b.{0,20})"
     r"\W*$",

@@ -148,6 +148,9 @@ def test_the_commands_show_and_compare_logs_without_gold(tmp_path, capsys):
     assert main(["trace", "show", str(one / "0.jsonl")]) == 0
     shown = capsys.readouterr().out
     assert "What was read: 0" in shown
+    assert shown.startswith("Of "), "the answer stands first"
+    assert shown.index("What was read: 0") < shown.index("what was looked at")
+    assert max(map(len, shown.partition("\n\n")[0].splitlines())) <= 80
     said = " ".join(shown.split())
     assert re.search(r"Of \d+ tokens of files that were read, 0 \(0 %\) had been read before, unchanged, and \d+", said)
     assert "were never used afterwards: 1 of 1 files." in said

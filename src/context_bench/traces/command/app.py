@@ -153,7 +153,7 @@ def _compared(found: Any, output: str, out: Path | None) -> str:
 
 
 _MOST_NAMES = 10
-_WIDTH = 100
+_WIDTH = 80
 
 
 @takes(
@@ -212,13 +212,13 @@ def show(
         rows = [row for path in traces for row in _rows(path, golds, repos, repo, instance, policy)]
     drawn = terminal()
     size = {"width": width or drawn["width"], "color": drawn["color"]}
-    sys.stdout.write("\n".join(render(row, **size) for row in rows))
-    if gold is None:
+    if gold is None:  # the answer, and below it the steps that it is made of
         from context_bench.reports.table import as_table
         from context_bench.traces.reading import reading_grids
 
-        size["width"] = size["width"] or _WIDTH
-        sys.stdout.write("".join("\n" + as_table(reading_grids(one), **size) for one in found))
+        narrow = size | {"width": size["width"] or _WIDTH}
+        sys.stdout.write("".join(as_table(reading_grids(one), **narrow) + "\n" for one in found))
+    sys.stdout.write("\n".join(render(row, **size) for row in rows))
     return 0
 
 
