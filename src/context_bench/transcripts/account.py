@@ -31,7 +31,8 @@ from context_bench.wire.apis.shared import as_str
 #: Name of the tool that stands in a rebuilt request for those that the log does not hold.
 STAND_IN = "tools_that_the_log_does_not_hold"
 _DEFINED = f'"name":"{STAND_IN}"'  # as canonical JSON has it: a text that only mentions the tool is none
-_OPENING = (
+#: Beginning of the text that stands in it for instructions that the log does not hold.
+STAND_IN_TEXT = (
     "The client's own instructions stood here. Its log does not hold them, so this text of about their "
     "size stands for them."
 )
@@ -138,7 +139,7 @@ def made_text(words: int) -> str:
     import random
 
     draw, vocabulary = random.Random(words), str(_facts()["made_words"]).split()
-    sentences = [_OPENING]
+    sentences = [STAND_IN_TEXT]
     while words > 0:
         length = draw.randint(8, 16)
         words -= length

@@ -278,7 +278,7 @@ class _Billing:
             self._book(item.billed, start, start + tokens, read, written, rates)
         turn.by_kind = {kind: tokens * scale for kind, tokens in self.kinds.items() if tokens}
         if turn.missing:
-            turn.by_kind["missing"] = turn.missing
+            turn.by_kind["missing"] = turn.by_kind.get("missing", 0.0) + turn.missing
 
     @staticmethod
     def _book(billed: Amounts, start: float, end: float, read: float, written: float, rates: _Rates) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from context_bench.core.keys import canonical_json, stable_hash
+from context_bench.transcripts.account import STAND_IN, STAND_IN_TEXT
 from context_bench.transcripts.format import mapping, parsed, sequence
 from context_bench.wire.apis import parse_request
 from context_bench.wire.conversation import ITEMS
@@ -82,6 +83,9 @@ class TokenSource(NamedTuple):
     def title(self) -> str:
         """The source as it is shown."""
         return f"{KINDS[self.kind]}: {self.name}" if self.name else KINDS[self.kind]
+
+
+_NOT_IN_LOG = TokenSource("missing")  # source of what stands in a rebuilt request for what the log does not hold
 
 
 class SourcedPart(NamedTuple):
@@ -161,7 +165,8 @@ class SourceReader:
         named = mapping(inner.get("function")).get("name") or inner.get("name") or inner.get("type")
         marked = bool(inner.get("cache_control"))
         plain = {key: value for key, value in inner.items() if key != "cache_control"} if marked else raw
-        return SourcedPart(TokenSource("tools", str(named or "")[:80]), canonical_json(plain), marked=marked)
+        source = _NOT_IN_LOG if named == STAND_IN else TokenSource("tools", str(named or "")[:80])
+        return SourcedPart(source, canonical_json(plain), marked=marked)
 
     def system(self, given: Any) -> list[SourcedPart]:
         """The instructions that stand beside the messages."""
@@ -215,6 +220,11 @@ def _without_client_texts(source: TokenSource, text: str, marked: bool, asked: s
         yield SourcedPart(TokenSource("summary"), text, marked=marked)
     elif source.kind == "user" and text.startswith(_OPENED_BY_CLIENT):
         yield SourcedPart(_of_client(text), text, marked=marked)
+    elif source.kind == "system" and text.startswith(STAND_IN_TEXT):
+        stood_for, _, rest = text.partition("\n\n")  # what follows are instructions that the log does hold
+        yield SourcedPart(_NOT_IN_LOG, stood_for, marked=marked and not rest)
+        if rest:
+            yield SourcedPart(source, rest, marked=marked)
     elif source.kind not in ("user", "results") or "<system-reminder>" not in text:
         yield SourcedPart(source, text, marked=marked, call=asked)
     else:

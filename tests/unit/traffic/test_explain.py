@@ -16,6 +16,8 @@ from context_bench.traffic.explain import Explained, public_name, reach_of, shar
 from context_bench.traffic.explain.bill_page import grids, html
 from context_bench.traffic.explain.logs import LogScan, summarised
 from context_bench.transcripts import read_sessions
+from context_bench.transcripts.account import STAND_IN, STAND_IN_TEXT, completed, fit
+from context_bench.transcripts.sources import SourceReader
 
 PROMPT = "Grandmother's recipe for quince jelly wants nine silver spoons and a wooden ladle."
 RESULT = json.dumps([{"id": n, "name": f"row {n}", "price": n / 4} for n in range(60)], indent=2)
@@ -94,6 +96,24 @@ def test_the_terminal_has_at_most_40_lines_of_80_columns(tmp_path: Path) -> None
     lines = as_table(grids(told), width=80).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
+
+
+def test_what_stands_in_for_the_parts_that_a_log_lacks_is_told_as_not_in_the_log(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s1")
+    [session] = read_sessions(tmp_path / "a.jsonl")
+    account = fit(session, [4_000 + 1_900 * turn for turn in range(6)], lambda text: len(text) // 4)
+    rebuilt = completed(session, account)
+    assert STAND_IN in json.dumps(rebuilt.requests[0].body)
+    assert STAND_IN_TEXT in json.dumps(rebuilt.requests[0].body)
+    told = Explained()
+    told.add(summarised(rebuilt, ["tools-unused"], turns=True))
+    assert STAND_IN not in json.dumps(told.document())
+    assert told.by_kind().keys().isdisjoint({"tools", "system"})
+    assert told.reach["tools-unused"]["tokens"] == 0, "what a tool stands in for may have been used"
+    assert told.total["input"] == pytest.approx(explained(tmp_path / "a.jsonl").total["input"])
+    assert told.by_kind()["missing"]["read"] > 0
+    instructions = SourceReader("openai-responses").system(f"{STAND_IN_TEXT} Aa bb.\n\nBe brief.")
+    assert [(part.source.kind, part.text) for part in instructions][1:] == [("system", "Be brief.")]
 
 
 def test_a_reach_that_takes_in_nothing_says_so_with_the_servers_there_are(tmp_path: Path) -> None:

@@ -430,7 +430,7 @@ def _pays(made: Itemised, removed: float) -> dict[str, float]:
     head = made.turns[-1].missing + sum(
         item.tokens * made.turns[-1].scale
         for item in made.items
-        if item.source.kind in ("tools", "system") and item.last == len(made.turns) - 1
+        if item.source.kind in ("tools", "system", "missing") and item.last == len(made.turns) - 1
     )
     profile = made.rules.profile
     turns = break_even_turns(total, min(head, total - removed), removed, profile.r, profile.w) if profile.r else 0.0
