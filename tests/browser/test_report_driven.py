@@ -13,6 +13,7 @@ from context_bench.__main__ import main
 from context_bench.reports import to_html
 from context_bench.traces.reports.trace_page import to_html as traces_html
 
+from ..unit.reports.conftest import six_systems
 from ..unit.traces.trace_runs import scored
 from . import material
 from .conftest import expect, overflow
@@ -143,6 +144,14 @@ def test_what_stands_before_the_appendix_is_short(houses, read):
     assert not page.locator("#appendix").get_attribute("open")
     page.get_by_role("link", name="All metrics").click()
     expect(page.get_by_role("heading", name="All metrics")).to_be_in_viewport()
+
+
+def test_six_systems_and_twelve_controls_in_their_sizes_are_short_too(tmp_path, read):
+    file = tmp_path / "six.html"
+    file.write_text(to_html(six_systems()), encoding="utf-8")
+    page = read(file)
+    assert before_appendix(page) <= 4_000
+    assert overflow(page) == 0
 
 
 def test_systems_are_hidden_and_shown_in_every_chart_by_keyboard(houses, read):

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 
@@ -25,13 +25,26 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.families import families
 from context_bench.reports import charts
 from context_bench.reports.charts import RowsAt
-from context_bench.reports.page import Card, Chart, Figure, Page, Section, SystemChanges, Table
+from context_bench.reports.page import (
+    Card,
+    Cell,
+    Chart,
+    Figure,
+    Gap,
+    Page,
+    Section,
+    SystemChanges,
+    Table,
+    shared_commands,
+)
 from context_bench.reports.visible_text import visible
 
 #: Charts that stand before the appendix: tokens against the bill, and the one forest plot.
 _PICTURES = ("headline", "forest")
+_APART = 4  # so many controls in the size of single systems stand among the others; more have a fold of their own
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
+_SENTENCES = re.compile(r"(?<=\.) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +57,12 @@ class DrawnChart:
     narrow: Markup
 
     @classmethod
-    def of(cls, chart: Chart, rows_at: RowsAt | None = None) -> DrawnChart:
+    def of(cls, chart: Chart, rows_at: RowsAt | None, said: set[str]) -> DrawnChart:
+        """The chart, explained by what was not `said` before; its own sentences are added to that."""
         drawn = (_drawn(chart, width, rows_at) for width in (charts.WIDE, charts.NARROW))
-        return cls(chart.title, chart.about, *drawn)
+        about = [each for each in _SENTENCES.split(chart.about) if each not in said]
+        said.update(about)
+        return cls(chart.title, " ".join(about), *drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +95,8 @@ class DrawnSection:
     bars: Bars | None
 
     @classmethod
-    def of(cls, section: Section, without: Iterable[Chart] = (), rows_at: RowsAt | None = None) -> DrawnSection:
-        drawn = [DrawnChart.of(each, rows_at) for each in section.charts if not any(each is other for other in without)]
+    def of(cls, section: Section, rows_at: RowsAt | None, said: set[str]) -> DrawnSection:
+        drawn = [DrawnChart.of(each, rows_at, said) for each in section.charts]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
         return cls(section.id, section.title, section.about, section.tables, drawn, bars)
 
@@ -250,19 +266,27 @@ def _summary(
 ) -> Markup:
     """`rows_note`: what is said above the rows; `None` for a page without rows."""
     leading = {name for family in families() for name in family.sections.first}
-    pictures = [chart for section in page.sections for chart in section.charts if chart.id in _PICTURES]
-    sections = [(section.id in leading, DrawnSection.of(section, pictures, rows_at)) for section in page.sections]
+    apart = _size_matched(page)
+    split = [_pictured(section, apart) for section in page.sections]
+    said: set[str] = set()
+    pictures = [DrawnChart.of(each, rows_at, said) for shown, _ in split for each in shown]
+    sections = [(section.id in leading, DrawnSection.of(section, rows_at, said)) for _, section in split]
+    overview, folded = _parted(page.overview.tables[0], apart) if page.overview else (None, None)
+    changes = [(change, link(change) if link else None) for change in page.changes]
     return Markup(
         environment()
         .get_template("summary.html.j2")
         .render(
             page=page,
             cards=DrawnCards.of(page.cards),
+            shared=shared_commands(page.cards),
             controls=[each.text for each in page.verdicts if each.control],
-            overview=DrawnSection.of(page.overview, (), rows_at) if page.overview else None,
-            pictures=[DrawnChart.of(each, rows_at) for each in pictures],
+            overview=overview,
+            folded=folded,
+            pictures=pictures,
             leading=[section for first, section in sections if first],
-            changes=[(change, link(change) if link else None) for change in page.changes],
+            changes=[each for each in changes if each[0].system not in apart],
+            apart=[each for each in changes if each[0].system in apart],
             sections=[section for first, section in sections if not first and (section.tables or section.charts)],
             timing=sorted(
                 page.timing.items(),
@@ -274,6 +298,41 @@ def _summary(
             else "",
         )
     )
+
+
+def _size_matched(page: Page) -> frozenset[str]:
+    """The controls in the size of one of the systems under test, if they are so many that the others drown in them."""
+    own = {each.system for each in page.cards}
+    names = [_name(row) for row in page.overview.tables[0].rows] if page.overview else page.systems
+    found = [name for name in names if name.partition("@")[2] in own]
+    return frozenset(found if len(found) > _APART else ())
+
+
+def _name(row: Sequence[Cell]) -> str:
+    return row[0] if isinstance(row[0], str) else ""
+
+
+def _parted(table: Table, apart: frozenset[str]) -> tuple[Table, Table | None]:
+    """The table without the lines of some systems, and a table of them."""
+    kept = [row for row in table.rows if _name(row) not in apart]
+    others = [row for row in table.rows if _name(row) in apart]
+    return replace(table, rows=kept), replace(table, rows=others) if others else None
+
+
+def _pictured(section: Section, apart: frozenset[str]) -> tuple[list[Chart], Section]:
+    """The charts of a section that stand before the appendix, and the section without them: marks of systems that stand
+    `apart` stay in it.
+    """
+    shown: list[Chart] = []
+    left: list[Chart] = []
+    for chart in section.charts:
+        if chart.id not in _PICTURES:
+            left.append(chart)
+            continue
+        others = [each for each in chart.data if isinstance(each, Gap) and each.name.partition(" − ")[0] in apart]
+        shown.append(replace(chart, data=[each for each in chart.data if each not in others]))
+        left += [replace(chart, title=f"{chart.title}: controls in the size of one system", data=others)] * bool(others)
+    return shown, replace(section, charts=left)
 
 
 # Templates

@@ -404,6 +404,14 @@ def build_page(result: Result, *, title: str | None = None, details: Details | N
     return assemble(result, title=title or "Evaluation Results", details=details, store=store)
 
 
+def shared_commands(cards: Sequence[Card]) -> dict[str, list[str]]:
+    """Commands that are the next of several systems, and the systems: they are said once, below the cards."""
+    found: dict[str, list[str]] = {}
+    for each in cards:
+        found.setdefault(each.command, []).append(each.system)
+    return {command: systems for command, systems in found.items() if command and len(systems) > 1}
+
+
 def card_chart(page: Page) -> Chart | None:
     """The cards as a picture that travels: names, verdicts and figures, and no word of what was asked or answered.
     `None` where nothing is said of any system of the user.

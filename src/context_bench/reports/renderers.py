@@ -48,6 +48,7 @@ from context_bench.reports.page import (
     Table,
     TurnBar,
     build_page,
+    shared_commands,
 )
 from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_ready, markdown
 
@@ -340,14 +341,20 @@ def _markdown_cards(page: Page) -> Iterator[str]:
     """Facts on the whole run, a paragraph for each card, the line on the controls."""
     yield from (markdown(each, TEXT_LIMIT) for each in page.headline)
     listed: list[str] = []
+    shared = shared_commands(page.cards)
     for card in page.cards:
         formal = f" ({markdown(card.verdict)})" if card.verdict not in ("", card.chip) else ""
         chip = f"**{markdown(card.chip)}**{formal} " if card.chip else ""
         listed.append(f"- {chip}{markdown(card.title, TEXT_LIMIT)}")
         listed += [f"  - {markdown(each, TEXT_LIMIT)}" for each in (card.figures, *card.terms) if each]
-        listed += [f"  - Next: {markdown(card.command, TEXT_LIMIT)}"] if card.command else []
+        listed += (
+            [f"  - Next: {markdown(card.command, TEXT_LIMIT)}"] if card.command and card.command not in shared else []
+        )
     if listed:
         yield "\n".join(listed)
+    for command, systems in shared.items():
+        whom = f", for {', '.join(systems)}" if len(systems) < len(page.cards) else ""
+        yield f"Next{markdown(whom, TEXT_LIMIT)}: {markdown(command, TEXT_LIMIT)}"
     if page.checks:
         yield f"*{markdown(page.checks, TEXT_LIMIT)}*"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,6 +126,31 @@ def make_result(
             "The tap attributed calls by one-time keys; 2 calls stayed unmatched.",
             "Upstream caching was kept apart per arm.",
         ],
+    )
+
+
+def six_systems() -> Result:
+    """Six systems of the user and what there is to hold them against: 21 arms, 12 of them in the size of one system."""
+    found = make_result(systems=("full", "full#2", "none", "kompact", "head_tail@kompact", "random_drop@kompact"))
+    own, sized = [f"kompact-{number}" for number in range(6)], ("head_tail", "random_drop")
+    like = {name: name for name in ("full", "full#2", "none")} | dict.fromkeys(own, "kompact")
+    like |= {f"{kind}@{name}": f"{kind}@kompact" for kind in sized for name in own}
+    roles = {name: {"role": "candidate"} for name in own} | {
+        "full": {"role": "baseline", "kind": "full"},
+        "full#2": {"role": "noise_floor", "kind": "full"},
+        "none": {"role": "known_bad", "kind": "none"},
+        **{f"{kind}@{name}": {"role": "control", "kind": kind} for kind in sized for name in own},
+    }
+    return replace(
+        found,
+        rows=[replace(row, system=name) for name, of in like.items() for row in found.rows if row.system == of],
+        comparisons=[
+            replace(each, system=name) for name, of in like.items() for each in found.comparisons if each.system == of
+        ],
+        summary={name: found.summary[of] for name, of in like.items()},
+        estimates={name: found.estimates[of] for name, of in like.items()},
+        wire={name: found.wire[of] for name, of in like.items() if of in found.wire},
+        manifest={**found.manifest, "cells": [{"labels": {}, "systems": list(like), "roles": roles}]},
     )
 
 

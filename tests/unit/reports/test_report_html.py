@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
-from context_bench.reports import build_page, repr_html, to_html
+from context_bench.reports import build_page, repr_html, to_html, to_markdown
 from context_bench.reports.charts import harmless, svg
 from context_bench.reports.page import Chart, Details, Figure, Point
 
-from .conftest import make_result
+from .conftest import make_result, six_systems
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
 TAGS = {
@@ -153,6 +153,33 @@ def test_documented_words(html: str) -> None:
     for word in ("rowData", "filterRows", "renderTable", "prefers-color-scheme", "40 examples evaluated"):
         assert word in text
     assert "No results" in to_html(Result([], {}))
+
+
+def test_twelve_controls_in_the_size_of_six_systems_stand_in_folds() -> None:
+    shown, _, appendix = to_html(six_systems()).partition('<details class="appendix"')
+    assert shown.count("<summary>The 12 controls in the size of one system</summary>") == 2
+    before = re.sub(r"<details>.*?</details>", "", shown, flags=re.DOTALL)
+    assert "head_tail@" not in before.replace("<wbr>", "")
+    assert "kompact-5" in before
+    assert "Paired differences: controls in the size of one system" in appendix
+    assert "<summary>The " not in to_html(make_result())
+
+
+def test_a_command_that_is_the_next_of_several_systems_is_said_once() -> None:
+    result = six_systems()
+    undecided = [replace(each, verdict="undecided") for each in result.comparisons]
+    asked = "context-bench power --from demo --margin 0.02"
+    for text in (to_html(replace(result, comparisons=undecided)), to_markdown(replace(result, comparisons=undecided))):
+        assert text.count(asked) == 1
+    one = [replace(each, verdict="undecided") if each.system < "kompact-2" else each for each in result.comparisons]
+    assert f"Next, for kompact-0, kompact-1: <code>{asked}" in to_html(replace(result, comparisons=one))
+    assert to_html(replace(result, comparisons=one)).count("Next: <code>context-bench diff demo q0000") == 4
+
+
+def test_how_to_read_a_kind_of_chart_is_said_once(html: str) -> None:
+    explained = [each for text in re.findall(r"<figcaption>(.*?)</figcaption>", html) for each in text.split(". ")]
+    assert len(explained) > 5
+    assert len(explained) == len(set(explained))
 
 
 def test_the_policy_allows_our_own_script_and_style_only(html: str) -> None:

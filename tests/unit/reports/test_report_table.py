@@ -12,6 +12,8 @@ from context_bench.core.records import Estimate, EvalRow, Result
 from context_bench.reports import build_page, to_html, to_markdown, to_table
 from context_bench.reports.table import TerminalReport, folded
 
+from .conftest import six_systems
+
 ANY = st.text(alphabet=st.characters(), max_size=40)
 
 
@@ -53,39 +55,15 @@ def test_the_short_form_of_six_systems_of_the_user_fits_too(results: Callable[..
     assert len(text.splitlines()) <= 40
 
 
-def test_six_systems_of_the_user_and_their_controls_fit_too(results: Callable[..., Result]) -> None:
-    found = results(systems=("full", "none", "kompact"))
-    own = [f"kompact-{number}" for number in range(6)]
-    like = dict.fromkeys(own, "kompact") | {
-        f"{kind}@{name}": "none" for kind in ("head_tail", "random_drop") for name in own
-    }
-    names = {"full": "full", "none": "none"} | like
-    told = replace(
-        found,
-        rows=[replace(row, system=name) for name, of in names.items() for row in found.rows if row.system == of],
-        comparisons=[
-            replace(each, system=name) for name, of in names.items() for each in found.comparisons if each.system == of
-        ],
-        summary={name: found.summary[of] for name, of in names.items()},
-        estimates={},
-        wire={},
-        manifest={**found.manifest, "cells": [{"labels": {}, "systems": list(names), "roles": _roles(own)}]},
-    )
+def test_six_systems_of_the_user_and_their_controls_fit_too() -> None:
+    told = six_systems()
     text = to_table(told, full=False)
     assert len(text.splitlines()) <= 40
-    assert all(f"{name} sends" in text for name in own)
+    assert all(f"kompact-{number} sends" in text for number in range(6))
     said = " ".join(text.split())
     assert said.count("truncation (6 of them)") == said.count("words dropped at random (6 of them)") == 1
     assert "head_tail@kompact-3" not in text
     assert "head_tail@kompact-3" in to_table(told)
-
-
-def _roles(own: list[str]) -> dict[str, dict[str, str]]:
-    controls = {
-        f"{kind}@{name}": {"role": "control", "kind": kind} for kind in ("head_tail", "random_drop") for name in own
-    }
-    known = {"full": {"role": "baseline", "kind": "full"}, "none": {"role": "known_bad", "kind": "none"}}
-    return {name: {"role": "candidate"} for name in own} | known | controls
 
 
 def test_wide_tables_are_cut_into_narrow_ones_that_repeat_the_names(result: Result) -> None:
