@@ -105,7 +105,12 @@ def score(row: EvalRow, name: str) -> float | None:
 
 def qa_type(row: EvalRow) -> str:
     """Kind of the row's question, as its dataset names it."""
-    kind = row.metadata.get("qa_type")
+    return kind_in(row.metadata)
+
+
+def kind_in(metadata: Mapping[str, Any]) -> str:
+    """Kind of the question that the metadata of a row tell of."""
+    kind = metadata.get("qa_type")
     return "unknown" if kind is None or kind == "" else str(kind)
 
 

@@ -55,8 +55,9 @@ PAGE = 50  # rows on one page
 @dataclass(frozen=True, slots=True)
 class Query:
     """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
-    search leaves out. `tag` and `noted`: with this tag, with a note. `layout`: `matrix`, a line an example with all
-    systems' answers, or `rows`. The `sort` `of:NAME` is by the score of that system.
+    search leaves out. `kind`: of runs, or of questions. `tag` and `noted`: with this tag, with a note. `layout`:
+    `matrix`, a line an example with all systems' answers, or `rows`. The `sort` `of:NAME` is by the score of that
+    system.
     """
 
     system: str = ""
@@ -96,7 +97,8 @@ class Query:
     def asked(self) -> RowQuery:
         """All of it that the store answers by itself."""
         sort = "" if self.ranked else self.sort
-        return RowQuery(self.system, self.dataset, self.failed, sort, self.descending and bool(sort))
+        down = self.descending and bool(sort)
+        return RowQuery(self.system, self.dataset, self.failed, sort, down, kind=self.kind)
 
     @property
     def ranked(self) -> str:

@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -218,6 +219,32 @@ async def test_every_bar_of_changes_leads_to_as_many_examples_as_it_stands_for(s
         count += number
     moved = [row for change in ("lost", "gained") for row in _moved(first, change)]
     assert count == len(moved)
+
+
+async def test_a_difference_in_a_kind_of_question_leads_to_the_examples_of_that_kind(tmp_path):
+    kinds = ["when", "who & <where>"]
+    asked = [{**each, "qa_type": kinds[at % 3 == 0]} for at, each in enumerate(examples(60))]
+    with open_store(tmp_path / "s.db") as store:
+        await run(store, "one", [Speller("full", 2), Speller("short", 3)], asked)
+        made = list(rows(store, "one"))
+    moved = {change: _moved(made, change) for change in ("lost", "gained")}
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        found = links(await text_of(session, "/runs/one/summary?part"))
+        marks = [address for address in found if "kind=" in address]
+        assert {parse_qs(urlsplit(address).query)["kind"][0] for address in marks} == set(kinds)
+        for address in marks:
+            kind, change = (parse_qs(urlsplit(address).query)[name][0] for name in ("kind", "change"))
+            expected = [row.example_id for row in moved[change] if row.metadata["qa_type"] == kind]
+            text = await text_of(session, address.partition("#")[0])
+            assert expected
+            assert list(lines(text)) == expected
+            assert f"of {len(expected)} examples" in text
+            assert f'<option value="{html.escape(kind)}" selected>' in text
+        everything = await text_of(session, "/runs/one?layout=rows&kind=when")
+        assert f"of {2 * sum(each['qa_type'] == 'when' for each in asked)} rows" in everything
+        assert "no examples" in await text_of(session, "/runs/one?kind=nobody")
+        failed = await text_of(session, "/runs/one?layout=rows&failed=1&kind=when")
+        assert f"of {sum(row.failed and row.metadata['qa_type'] == 'when' for row in made)} rows" in failed
 
 
 @pytest.mark.parametrize(

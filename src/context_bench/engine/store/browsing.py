@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, fun
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
+from context_bench.core.rows import kind_in
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Damaged, body_key, dumps, loads, unpack, unpacked
 from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
@@ -448,3 +449,30 @@ def columns_of(store: Store, run: ListedRun) -> RunColumns | None:
         return RunColumns(store, loads(data[_MARK:])) if data.startswith(_COLUMN) else None
     except (Damaged, KeyError, TypeError, ValueError):
         return None
+
+
+def of_kind(store: Store, run: ListedRun, found: array[int], kind: str) -> array[int]:
+    """Those of the packed places `found` whose question is of this kind, by the metadata of their rows; in order."""
+    import numpy as np
+
+    p, o = schema.plan.c, schema.outputs.c
+    place = p.arm * (1 << ARM_BITS) + p.position * (1 << POSITION_BITS) + p.trial
+    query = select(place, o.metadata).select_from(schema.plan.join(schema.outputs, o.id == p.output))
+    told, wanted = dict[bytes | None, bool](), array("q")
+    with store.reading() as connection:
+        for arm, _ in run.systems:
+            rows = connection.execution_options(stream_results=True).execute(
+                query.where(p.run == run.number, p.arm == arm)
+            )
+            for packed, metadata in rows:
+                if (asked := told.get(metadata)) is None:
+                    asked = kind_in(unpacked(metadata, {})) == kind
+                    if len(told) < _MOST_TOLD:
+                        told[metadata] = asked
+                if asked:
+                    wanted.append(packed)
+    every = np.asarray(found, dtype=np.int64)
+    return array("q", every[np.isin(every, np.asarray(wanted, dtype=np.int64))].tobytes())
+
+
+_MOST_TOLD = 10_000  # metadata that are remembered: those of many rows are alike

@@ -31,6 +31,7 @@ from context_bench.engine.store.browsing import (
     columns_of,
     failed_by,
     judge_error,
+    of_kind,
 )
 from context_bench.engine.store.dialects import readable
 from context_bench.engine.store.reading import _eval_rows, _plan_query
@@ -47,7 +48,7 @@ class RowQuery:
     last either way.
 
     `change`: how `score` stands against that of the baseline's answer to the same example and trial (`change_asked`);
-    `baselines`: (system, baseline) pairs.
+    `baselines`: (system, baseline) pairs. `kind`: of question, as datasets name it.
     """
 
     system: str = ""
@@ -58,6 +59,7 @@ class RowQuery:
     change: str = ""
     score: str = ""
     baselines: tuple[tuple[str, str], ...] = ()
+    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     columns = columns_of(store, run)
     found = _by_columns(columns, run, asked)
     found = _places(store, run, asked) if found is None else found
+    found = of_kind(store, run, found, asked.kind) if asked.kind else found
     return _changed(store, run, asked, found, columns) if asked.change else found
 
 

@@ -229,7 +229,7 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
     """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring
     where it is open.
     """
-    gaps = chart.of(Gap)[:MOST]
+    gaps, part = chart.of(Gap)[:MOST], "kind" if chart.id == "forest-types" else "dataset"
     names = ShownNames([gap.name for gap in gaps], chart.names)
     lines, places = _lines(gaps, names, brief=narrow(width))
     rows = Rows(lines, width, thick=14)
@@ -247,7 +247,7 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
         shape, color, filled = "square" if gap.tone == "bad" else "circle", TONES[gap.tone], gap.tone != "neutral"
         _interval(drawing, axis, gap.difference, rows.at[place], color, 2.5)
         x, area = axis.at(gap.difference.value), 80 if filled else 70
-        here = rows_of(gap.name, dataset=gap.group, change=_moved(gap.difference.value))
+        here = rows_of(gap.name, **{part: gap.group}, change=_moved(gap.difference.value))
         drawing.mark(shape, x, rows.at[place], color, area=area, filled=filled, tip=tip, rows=here)
     return drawing
 

@@ -289,7 +289,8 @@ class Rows:
 
 def rows_of(system: str, **more: str) -> str:
     """The rows that a mark stands for, as the parameters of their list: those of a system (by the name that a chart has
-    for it), and `change`, `failed`, `q`, `sort` or `order`.
+    for it), and `dataset`, `kind`, `change`, `failed`, `q`, `sort`
+    or `order`.
     """
     return urlencode({"system": system, **more}, errors="surrogatepass")
 
