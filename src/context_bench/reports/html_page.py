@@ -57,11 +57,11 @@ class DrawnChart:
     narrow: Markup
 
     @classmethod
-    def of(cls, chart: Chart, rows_at: RowsAt | None, said: set[str]) -> DrawnChart:
-        """The chart, explained by what was not `said` before; its own sentences are added to that."""
+    def of(cls, chart: Chart, rows_at: RowsAt | None, explained: set[str]) -> DrawnChart:
+        """The chart, explained by what was not `explained` before; its own sentences are added to that."""
         drawn = (_drawn(chart, width, rows_at) for width in (charts.WIDE, charts.NARROW))
-        about = [each for each in _SENTENCES.split(chart.about) if each not in said]
-        said.update(about)
+        about = [each for each in _SENTENCES.split(chart.about) if each not in explained]
+        explained.update(about)
         return cls(chart.title, " ".join(about), *drawn)
 
 
@@ -95,8 +95,8 @@ class DrawnSection:
     bars: Bars | None
 
     @classmethod
-    def of(cls, section: Section, rows_at: RowsAt | None, said: set[str]) -> DrawnSection:
-        drawn = [DrawnChart.of(each, rows_at, said) for each in section.charts]
+    def of(cls, section: Section, rows_at: RowsAt | None, explained: set[str]) -> DrawnSection:
+        drawn = [DrawnChart.of(each, rows_at, explained) for each in section.charts]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
         return cls(section.id, section.title, section.about, section.tables, drawn, bars)
 
@@ -268,9 +268,9 @@ def _summary(
     leading = {name for family in families() for name in family.sections.first}
     apart = _size_matched(page)
     split = [_pictured(section, apart) for section in page.sections]
-    said: set[str] = set()
-    pictures = [DrawnChart.of(each, rows_at, said) for shown, _ in split for each in shown]
-    sections = [(section.id in leading, DrawnSection.of(section, rows_at, said)) for _, section in split]
+    explained: set[str] = set()
+    pictures = [DrawnChart.of(each, rows_at, explained) for shown, _ in split for each in shown]
+    sections = [(section.id in leading, DrawnSection.of(section, rows_at, explained)) for _, section in split]
     overview, folded = _parted(page.overview.tables[0], apart) if page.overview else (None, None)
     changes = [(change, link(change) if link else None) for change in page.changes]
     return Markup(
