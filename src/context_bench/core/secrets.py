@@ -46,7 +46,8 @@ _ALWAYS = re.compile(
 #: Words of several without a gap between them.
 _JOINED = re.compile(
     r"(?:app|api|client|server|admin|root|service|storage|account|shared|consumer|licen[sc]e|priv|sec|pass|auth|jwt|ssl|tls"
-    r"|rsa|gpg|pgp|host|db|aes|hmac)keys?|(?:db|my|pg|ssh|smtp|mail|ftp|ldap|root|admin|user|sql|mysql|redis|mongo|rpc)"
+    r"|rsa|gpg|pgp|host|db|aes|hmac|openai|anthropic|claude|gemini|google|azure|mistral|groq|cohere|deepseek|openrouter|hf"
+    r"|huggingface|github|gitlab|stripe)keys?|(?:db|my|pg|ssh|smtp|mail|ftp|ldap|root|admin|user|sql|mysql|redis|mongo|rpc)"
     r"(?:pass|pw|pwd)"
 )
 #: What is secret only of these: `OAUTH_REFRESH`, `CERT_PRIVATE`, `WALLET_SEED`, `RECOVERY_CODES`.
@@ -54,20 +55,7 @@ _OF_WHAT = tuple(
     (re.compile(last), frozenset(of))
     for last, of in {
         "refresh|access|bearer|offline": ("oauth", "auth", "jwt"),
-        "private|priv": (
-            "cert",
-            "certificate",
-            "pem",
-            "rsa",
-            "ssl",
-            "tls",
-            "ssh",
-            "gpg",
-            "pgp",
-            "jwk",
-            "ecdsa",
-            "dkim",
-        ),
+        "private|priv": "cert certificate pem rsa ssl tls ssh gpg pgp jwk ecdsa dkim".split(),
         "cert|pem|rsa|jwk|jwks|ecdsa": ("private", "priv"),
         "codes?": ("auth", "access", "recovery", "backup", "security", "verification", "otp", "mfa"),
         "seed": ("wallet", "totp", "otp", "mfa", "mnemonic"),
@@ -75,7 +63,7 @@ _OF_WHAT = tuple(
 )
 _LAST = re.compile(
     r"pat|pats|jwt|bearer|auth|pw|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader|totp|hotp"
-    r"|psk|mnemonic|unseal"
+    r"|psk|mnemonic|unseal|sk|webhook|salt|pepper"
 )
 _LAST_OF_FIELDS = re.compile(r"(?:^|_)(?:key|token|pat|jwt|bearer|pwd|cookie|auth_header|[a-z]+token)$")
 _ANYWHERE = frozenset(("key", "token", "keys"))
@@ -382,6 +370,14 @@ def _sought(value: str) -> _Sought:
     return _Sought(value)
 
 
+def _in_capitals(value: str) -> tuple[str, ...]:
+    """`value`, and how its capitals are written where they are other letters: those of `ß` are `SS`."""
+    if value.isascii() or is_ordinary(value) or isinstance(value, Whole):
+        return (value,)
+    capitals = value.upper()
+    return (value,) if len(capitals) == len(value) else (value, capitals)
+
+
 class Masker:
     """Cuts `values` out of texts. What cannot be searched for everywhere is masked where it is a whole value of a
     header or query.
@@ -391,7 +387,7 @@ class Masker:
 
     def __init__(self, values: Iterable[str], mask: str, fields: Callable[[], Collection[str]] = frozenset) -> None:
         self._fields = fields
-        given = {value for value in values if value}
+        given = {form for value in values if value for form in _in_capitals(value)}
         self.mask = mask
         self.values = tuple(
             sorted((value for value in given if is_searchable(value)), key=lambda value: (-len(value), value))

@@ -374,6 +374,16 @@ _BLANK = (
 )
 
 
+def beginning(text: str, limit: int) -> str:
+    """As much of `text` as fits in `limit` characters and ends between two words, for texts that are searched for
+    secrets afterwards: half a key, encoded perhaps, would not be found.
+    """
+    if len(text) <= limit:
+        return text
+    cut = text[: max(0, limit)]
+    return cut[: max(cut.rfind(" "), cut.rfind("\n")) + 1]
+
+
 def longest_plain(text: str) -> str:
     """The longest part of `text` that JSON, Python, URLs and XML need not write otherwise."""
     return max(_PLAIN.findall(text), key=len, default="")

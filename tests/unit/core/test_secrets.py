@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 
 from context_bench.core.keys import Sieve
 from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
+from context_bench.core.text import beginning
 from context_bench.engine.encoding import secrets_of
 from context_bench.llm.redact import environment_notes
 
@@ -41,7 +42,7 @@ CLIENT_SECRET_ID SESSION_COOKIE PRIVATE_KEY_PEM CREDENTIALS_JSON JWT BOT_TOKENS 
 TOKEN_GITHUB AZURE_STORAGE_CONNECTION_STRING OAUTH_REFRESH OAUTH2_REFRESH GOOGLE_OAUTH CERT_PRIVATE PRIVATE_CERT
 TLS_PRIVATE RSA_PRIVATE PRIVATE_PEM SSHPASS DBPASS PGPASS ADMINPW APPKEY CLIENTKEY PRIVKEY LICENSEKEY PASSKEY
 WIFI_PSK TOTP_SEED WALLET_SEED MNEMONIC VAULT_UNSEAL_1 RECOVERY_CODES MFA_BACKUP_CODES SEED_PHRASE AUTH_REFRESH
-OAUTH_ACCESS KEY_MATERIAL
+OAUTH_ACCESS KEY_MATERIAL STRIPE_SK OPENAIKEY DISCORD_WEBHOOK COOKIE_SALT
 """
 ORDINARY = """
 PATH HOME PWD OLDPWD SSH_KEY_PATH TLS_KEY_FILE SECRETS_DIR SSH_AUTH_SOCK GIT_ASKPASS MAX_TOKENS prompt_tokens
@@ -49,6 +50,7 @@ AWS_ACCESS_KEY_ID KEYBOARD MONKEY TOKENIZERS_PARALLELISM API_KEY_ENV TOKEN_LIMIT
 PYTHONPATH TOKEN_URL OAUTH_PROVIDER OAUTH_CLIENT_ID OAUTH_SCOPES REFRESH AUTO_REFRESH REFRESH_SECONDS CERT
 CERTIFICATE PRIVATE PRIVATE_REPO REPO_PRIVATE SEED RANDOM_SEED PYTHONHASHSEED STATUS_CODE ERROR_CODES COMPASS BYPASS
 APP_KEYWORDS CLIENT_KEYSPACE HOTKEY TURKEY KEYFILE KEY_FILE CERT_PRIVATE_PATH ACCESS PUBLIC_CERT JWKS_URL SSH_HOST
+WEBHOOK_ENABLED WEBHOOK_PORT DISK TASK DONKEY
 """
 
 
@@ -191,6 +193,28 @@ def test_what_a_cut_leaves_of_a_secret_goes_too():
     key = "planted-key-0123456789"
     secrets = secrets_of([], {"A_KEY": key})
     assert secrets.text(f"{key[5:]} was it, or {key[:14]}") == "[redacted] was it, or [redacted]"
+
+
+@pytest.mark.parametrize("value", ["straße-7f4k2m9q", "ﬁne-keys-7f4k2m9q", "pä7f4k2mß€9qx8w7"])
+def test_capitals_that_are_other_letters_are_found(value):
+    said = value.upper()
+    assert len(said) > len(value)
+    for text in (said, json.dumps(said), urllib.parse.quote(said), base64.b64encode(said.encode()).decode()):
+        found = Masker([value], "[x]").text(f"it is {text}, they say")
+        assert "7F4K2M" not in found
+        assert "[x]" in found
+
+
+@pytest.mark.parametrize(
+    "code", [str, str.upper, lambda key: key.encode().hex(), lambda key: base64.b64encode(key.encode()).decode()]
+)
+def test_no_part_of_a_secret_is_left_where_a_text_is_shortened(code):
+    key = "planted-key-0123456789-planted"
+    for limit in range(400):
+        left = Masker([key], "[x]").text(beginning(f"this is the key of it: {code(key)} and that was it", limit))
+        assert left in "this is the key of it: [x] and that was it" or "[x]" in left
+        assert code(key)[:4] not in left
+        assert len(left) <= limit or len(left) < 60
 
 
 @given(st.text(min_size=6, max_size=40), st.text(max_size=10), st.text(max_size=10))

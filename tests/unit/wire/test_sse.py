@@ -167,6 +167,18 @@ def test_what_follows_the_last_event_is_kept_aside_wherever_it_is_cut(wire: str,
     assert "EVIL" not in str(reader.reply.text)
 
 
+@pytest.mark.parametrize("wire", LAST)
+def test_what_is_kept_aside_ends_between_words(wire: str) -> None:
+    """Half a key at its end would not be found."""
+    key = "KEY" + "0123456789" * 20
+    reader = stream_reader(wire)
+    reader.feed(LAST[wire][0] + b"".join(b"data: it is %s, so\n\n" % key.encode() for _ in range(20)))
+    assert reader.reply.after_done is not None
+    text = reader.reply.after_done["text"].replace(key, "")
+    assert len(text) < len(reader.reply.after_done["text"]) <= 2_000
+    assert "KEY" not in text
+
+
 @pytest.mark.parametrize(("wire", "last"), [(wire, last) for wire, each in LAST.items() for last in each])
 def test_the_last_event_of_each_wire_ends_it_and_ends_it_once(wire: str, last: bytes) -> None:
     for cut in range(len(last)):

@@ -26,6 +26,7 @@ from context_bench.core.keys import (
 )
 from context_bench.core.numbers import money
 from context_bench.core.records import Usage
+from context_bench.core.text import beginning
 from context_bench.wire.request import Part, WireRequest
 
 #: What a JSON object may be: nearly always the first, and to ask for the second only takes ten times as long.
@@ -341,7 +342,7 @@ class StreamReader:
             after["events"] + 1,
             after["bytes"] + len(text.encode("utf-8", "surrogatepass")),
         )
-        after["text"] += f"{text}\n"[: max(0, room)]
+        after["text"] += beginning(f"{text}\n", room)
         self._after = after
 
 
@@ -398,7 +399,7 @@ def error_parts(error: Any) -> dict[str, str]:
 def error_text(error: Any) -> str:
     """The provider's own words in an `error` value of any form."""
     if isinstance(error, OBJECT):
-        return ": ".join(error_parts(error).values()) or canonical_json(error)[:500]
+        return ": ".join(error_parts(error).values()) or beginning(canonical_json(error), 500)
     return str(error)
 
 
