@@ -50,12 +50,13 @@ _JOINED = re.compile(
     r"|huggingface|github|gitlab|stripe)keys?|(?:db|my|pg|ssh|smtp|mail|ftp|ldap|root|admin|user|sql|mysql|redis|mongo|rpc)"
     r"(?:pass|pw|pwd)"
 )
+_SIGNED = ("rsa", "ssl", "tls", "ssh", "gpg", "pgp", "jwk", "ecdsa", "dkim")
 #: What is secret only of these: `OAUTH_REFRESH`, `CERT_PRIVATE`, `WALLET_SEED`, `RECOVERY_CODES`.
 _OF_WHAT = tuple(
     (re.compile(last), frozenset(of))
     for last, of in {
         "refresh|access|bearer|offline": ("oauth", "auth", "jwt"),
-        "private|priv": "cert certificate pem rsa ssl tls ssh gpg pgp jwk ecdsa dkim".split(),
+        "private|priv": ("cert", "certificate", "pem", *_SIGNED),
         "cert|pem|rsa|jwk|jwks|ecdsa": ("private", "priv"),
         "codes?": ("auth", "access", "recovery", "backup", "security", "verification", "otp", "mfa"),
         "seed": ("wallet", "totp", "otp", "mfa", "mnemonic"),
