@@ -97,6 +97,27 @@ def unscored(columns: Columns, gatherer: Gatherer, name: str) -> NDArray[Any]:
     return missing & np.isin(columns.whole("datasets"), carriers)
 
 
+def without_gold(columns: Mapping[str, Columns], score: str | None) -> list[str]:
+    """A sentence on the rows that are in no quality figure though nothing failed on them, for want of a gold answer:
+    those without the score in data where other rows have it. None where there are none.
+    """
+    found = []
+    for own in (each for each in columns.values() if score in each.scores):
+        scored = ~np.isnan(own.numbers(score or ""))
+        datasets = own.whole("datasets")
+        left = ~scored & (own.whole("errored") == 0) & np.isin(datasets, np.unique(datasets[scored]))
+        found.append((int(left.sum()), len(own)))
+    most, rows = max(found, default=(0, 0))
+    if not most:
+        return []
+    least = min(left for left, _ in found)
+    many = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return [
+        f"Quality is told without {many} of the {rows:,} rows of each system: they have no {score}, though nothing "
+        "failed, as where an example has no gold answer."
+    ]
+
+
 def score_estimate(
     columns: Columns,
     gatherer: Gatherer,

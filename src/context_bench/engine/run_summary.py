@@ -19,7 +19,7 @@ from context_bench.core.records import Comparison, Estimate, EvalRow, not_compar
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
-from context_bench.engine.estimates import costs_rest_on_few, estimates_of
+from context_bench.engine.estimates import costs_rest_on_few, estimates_of, without_gold
 from context_bench.engine.looks import decided, is_looking, level_now, planned_looks
 from context_bench.stats.distributions import change_bins
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
@@ -449,7 +449,7 @@ def _notes(found: RunSummary, columns: dict[str, Columns], score_field: str | No
         notes.append(
             "Means are over scored rows; the bounds show them with every failure counted as wrong and as right."
         )
-    notes += _unequal_judges(found, columns)
+    notes += [*without_gold(columns, score_field), *_unequal_judges(found, columns)]
     notes += [
         f"{system}: a few dear rows make the mean cost per row; one more of them would change it, and its interval is "
         "too narrow for that."

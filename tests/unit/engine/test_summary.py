@@ -118,6 +118,18 @@ def test_pairs_with_a_failure_are_left_out_and_counted():
     assert "kompact: 3 of 200 rows failed (TimedOut 3)." in found.notes
 
 
+def test_rows_without_gold_are_counted_in_a_note():
+    def told(system, unscored):
+        return [row(system, number, None if number in unscored else 1.0) for number in range(12)]
+
+    noted = result({"full": told("full", range(4)), "b": told("b", range(4))}).notes
+    said = "Quality is told without 4 of the 12 rows of each system: they have no f1, though nothing failed, as where"
+    assert [note for note in noted if note.startswith(said)]
+    noted = result({"full": told("full", range(4)), "b": told("b", range(2))}).notes
+    assert any("without 2 to 4 of the 12 rows" in note for note in noted)
+    assert not any("gold" in note for note in result({"full": told("full", ()), "b": told("b", ())}).notes)
+
+
 def test_pairing_is_by_dataset_example_position_and_trial_not_by_order():
     first = [row("a", i, float(i % 2)) for i in range(50)]
     second = [row("b", i, float(i % 2)) for i in reversed(range(50))]
