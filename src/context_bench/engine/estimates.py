@@ -113,8 +113,8 @@ def without_gold(columns: Mapping[str, Columns], score: str | None) -> list[str]
     least = min(left for left, _ in found)
     many = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return [
-        f"Quality is told without {many} of the {rows:,} rows of each system: they have no {score}, though nothing "
-        "failed, as where an example has no gold answer."
+        f"{many} of the {rows:,} rows of each system are not in {score}, though nothing failed: as a rule their "
+        "examples have no gold answer."
     ]
 
 

@@ -224,8 +224,10 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
     """Sentences on the share of the bill that the logs explain."""
     rebuilt = number(recorded.get("rebuilt_share"))
     if recorded.get("missing") and rebuilt is not None:
-        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(  # noqa: E501
-            "%", " %"
+        share = f"{rebuilt:.0%}".replace("%", " %")
+        yield (
+            f"{share} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged "
+            "(tables of tokens by our own count leave the rest out, so their shares differ from these)"
         )
     predicted, stated = (number(recorded.get(key)) for key in ("predicted_read_share", "stated_read_share"))
     if predicted is not None and stated is not None:
