@@ -104,6 +104,9 @@ def test_killed_while_a_store_of_an_older_version_is_brought_up_to_date(forge, c
         connection.execute("DROP TABLE sources")
         connection.execute("DROP TABLE certificates")
         connection.execute("DROP TABLE counted_sessions")
+        connection.execute("DROP TABLE row_notes")
+        for column in ("title", "tags", "deleted"):
+            connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         connection.execute("ALTER TABLE calls DROP COLUMN in_flight")
         connection.execute("UPDATE alembic_version SET version_num = '0004'")
         newer = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'v5%'")}

@@ -109,6 +109,8 @@ class Columns:
 
     def at(self, keys: NDArray[Any], name: str) -> NDArray[Any]:
         """A score on the rows of these `keys`, NaN where there is no such row, or it has none."""
+        if not len(self):
+            return np.full(len(keys), np.nan)
         order = np.argsort(self.keys)
         places = order[np.minimum(np.searchsorted(self.keys, keys, sorter=order), len(order) - 1)]
         found: NDArray[Any] = np.where(self.keys[places] == keys, self.numbers(name)[places], np.nan)

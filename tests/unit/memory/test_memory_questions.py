@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import ValidationError
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.command.app import MemoryOptions, _completed
 from context_bench.memory.datasets.recall_lab import spread
 from context_bench.memory.systems import make_memory
+from context_bench.session.offers import Misfits
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(0, 99))
@@ -34,7 +34,7 @@ def test_a_number_of_hits_is_not_an_option_of_a_memory() -> None:
 
 @pytest.mark.parametrize("given_", [{"k": "abc"}, {"k": "0"}, {"questions": "x"}, {"questions": "0"}])
 def test_what_is_no_number_is_refused(given_: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="above 0"):
+    with pytest.raises(Misfits, match="above 0"):
         MemoryOptions(**given_)
 
 
