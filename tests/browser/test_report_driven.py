@@ -132,6 +132,14 @@ def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, read):
     assert lightness(page, "color") < 150 < 600 < lightness(page, "backgroundColor")
 
 
+def test_the_page_of_a_bill_is_dark_in_the_dark(tmp_path, aside, open_page):
+    file = tmp_path / "explained.html"
+    assert aside(main, ["explain", "bundled:sessions/order-sync-zh", "--html", str(file), "--quiet"]) == 0
+    ink = "getComputedStyle(document.body).color"
+    assert open_page(file, dark=True).evaluate(ink) == "rgb(255, 255, 255)"
+    assert open_page(file).evaluate(ink) == "rgb(0, 0, 0)"
+
+
 def before_appendix(page):
     """Pixels down to the appendix, at 1280 across."""
     page.set_viewport_size({"width": 1280, "height": 900})

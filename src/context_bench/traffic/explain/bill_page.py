@@ -314,7 +314,8 @@ def bars(told: Explained) -> Chart:
 
 
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
+    "html{color-scheme:light dark}"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}div{overflow-x:auto}"
     "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
     "th:first-child,td:first-child,.words td{text-align:left}svg{max-width:100%;height:auto}"
