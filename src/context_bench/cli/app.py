@@ -442,4 +442,7 @@ def _all_options(args: list[str]) -> int:
 
 
 def _say(stop: ContextBenchError) -> None:
-    output_files.say(str(stop))
+    """The sentence that ends the command. It may quote what a model, a memory or a service said: without keys."""
+    from context_bench.engine.encoding import secrets_of
+
+    output_files.say(secrets_of(()).text(str(stop)))

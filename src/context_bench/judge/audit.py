@@ -25,7 +25,7 @@ from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable
 from context_bench.core.keys import hash_text, seed_of, stable_hash
 from context_bench.core.protocols import ReplyCache
 from context_bench.core.records import Example
-from context_bench.judge.base import JudgeRequest
+from context_bench.judge.base import JudgeRequest, shown
 from context_bench.judge.judge_replies import VISIBILITIES, leak
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
@@ -410,7 +410,7 @@ def _leak_question(judge: RubricJudge, item: AuditItem, methods: Sequence[str], 
 def _number(reply: Reply, most: int) -> int:
     said = str(last_object(reply.text or "", "method"))
     if not re.fullmatch(r"\d{1,3}", said) or not 1 <= int(said) <= most:
-        raise JudgeUnreadable(f"no number of a method in the judge's reply: {(reply.text or '')[:200]!r}")
+        raise JudgeUnreadable(f"no number of a method in the judge's reply: {shown(reply.text or '')}")
     return int(said)
 
 

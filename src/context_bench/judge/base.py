@@ -19,7 +19,7 @@ from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Call, Example
 from context_bench.llm.chat import ChatClient, endpoint
 from context_bench.llm.limits import Limiter
-from context_bench.llm.redact import bare_url
+from context_bench.llm.redact import bare_url, redact
 from context_bench.llm.spend import worst_case
 from context_bench.wire.apis import Reply, chat_request
 
@@ -303,5 +303,6 @@ def response_of(processed: Example) -> str:
 
 
 def shown(text: str) -> str:
-    """A reply as it is quoted in a message."""
+    """A reply as it is quoted in a message: without keys, looked for before it is cut."""
+    text = redact(text)
     return repr(text if len(text) <= 200 else f"{text[:200]}…")

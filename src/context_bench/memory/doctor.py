@@ -15,6 +15,7 @@ from context_bench.core.errors import BadInput, Stop, describe
 from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.protocols import call, method
 from context_bench.core.text import normalise
+from context_bench.llm.redact import redact
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems.adapting import as_answer
 
@@ -217,7 +218,7 @@ async def _answered(checkup: _Checkup) -> None:
     reply, took = await checkup.call("answer", method(checkup.memory, "answer"), question)
     text = as_answer(reply, checkup.memory).text
     right = "43" in text.split() or "43" in normalise(text).split()
-    detail = f"asked for the box of {checkup.items[2].id}: {text[:120]!r}"
+    detail = f"asked for the box of {checkup.items[2].id}: {redact(text)[:120]!r}"
     checkup.note("answer", "ok" if right else "warn", detail, seconds=took)
 
 

@@ -3,6 +3,7 @@ had.
 """
 
 import asyncio
+import base64
 import gc
 import logging
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.cli import app, faults
+from context_bench.core.errors import BadInput
 from context_bench.llm import redact
 from context_bench.session import interrupts, runs
 
@@ -99,6 +101,19 @@ def test_a_command_that_keeps_what_it_did_says_how_to_go_on(cache, monkeypatch, 
     monkeypatch.setattr(runs, "rescore", ours(KeyError("x")))
     assert main(["rescore"]) == 1
     assert "What was finished is stored; when the fault is mended, go on with\n  " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", [str, str.upper, lambda key: base64.b64encode(key.encode()).decode()])
+def test_a_sentence_that_quotes_what_a_model_said_holds_no_key(said, monkeypatch, capsys):
+    key = "planted-9f8e7d6c5b4a39281706"
+    monkeypatch.setenv("SERVICE_KEY_2", key)
+
+    error = BadInput(f"the judge cannot be used: no verdict in {said(key)!r}")
+    monkeypatch.setattr(runs, "version", ours(error))
+    assert main(["version"]) == 2
+    told = capsys.readouterr().err
+    assert "the judge cannot be used: no verdict in '[redacted]" in told
+    assert said(key)[:12] not in told
 
 
 def test_few_files_are_kept_and_a_fault_is_told_once(cache, monkeypatch, capsys):

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.evaluators import LLMJudge
+from context_bench.judge.base import shown
 from context_bench.judge.llm_judge import PROMPT, first_rating, prompt_for, strict_rating
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
@@ -373,3 +374,12 @@ async def test_preflight_names_the_way_out_for_reasoning_models(endpoint):
     endpoint.answers = [(400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}})]
     with pytest.raises(PreflightFailed, match="adapt=True"):
         await LLMJudge(endpoint.url).preflight()
+
+
+@pytest.mark.parametrize("before", range(150, 215, 7))
+def test_a_reply_that_is_quoted_holds_no_part_of_a_key(before, monkeypatch):
+    key = "planted-9f8e7d6c5b4a39281706"
+    monkeypatch.setenv("SERVICE_KEY_2", key)
+    quoted = shown("a" * before + f" {key} is what I was sent with, and {key.upper()} too")
+    assert key[:5] not in quoted.lower()
+    assert quoted.count("[key]") >= (before < 190)
