@@ -321,16 +321,7 @@ class PricedAs:
                 f"no price is known for {model!r}; name another model, or give one with --price MODEL=INPUT,OUTPUT"
             )
         self._prices, self.model = prices, model
-
-    @property
-    def source(self) -> str:
-        """Name of the table and the model."""
-        return self._prices.source
-
-    @property
-    def date(self) -> str:
-        """The day whose prices hold, as an ISO date."""
-        return self._prices.date
+        self.source, self.date = prices.source, prices.date  # of the table
 
     def cost(self, usage: Usage, model: str) -> float | None:
         """US dollars for `usage` at the named model's price, whatever `model` is."""
@@ -482,9 +473,7 @@ def profile_for(model: str, prices: Prices | None = None, *, hour: bool = False)
 def _profile(
     rule: CacheRule, p_in: float, p_out: float, read: float, write: float | None, hour: bool, price: float = _HOUR_WRITE
 ) -> CacheProfile:
-    """The rule as a cache model; `hour` only where its entries are marked, with `price` times the input price for a
-    write.
-    """
+    """The rule as a cache model; `hour` only where its entries are marked. `price`: of its writes, in input prices."""
     from context_bench.wire.cache import CacheProfile
 
     long = hour and rule.trigger == "marked"
