@@ -97,10 +97,8 @@ def _score_column(report: ReportContext, name: str) -> FigureColumn:
 def quality_metrics(report: ReportContext) -> list[str]:
     """The primary score, the pass rate, then every other score that has an estimate."""
     named = [name for by in report.estimates.values() for name in by]
-    again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {
-        report.score_field
-    }  # the same under another name
-    again |= {name for name in named if report.apart(name)}
+    again: set[str | None] = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")}
+    again |= {report.score_field, *(name for name in named if report.apart(name))}  # the same under another name
     scores = [name for name in named if report.is_score(name) and name not in again]
     known = [PRIMARY, *([] if report.apart("pass_rate") else ["pass_rate"]), *scores]
     present = {name for by in report.summary.values() for name in by} | set(named)
