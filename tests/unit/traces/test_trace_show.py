@@ -171,7 +171,9 @@ def test_the_run_is_named_where_there_are_several(place: Path, capsys: pytest.Ca
     assert run("two.jsonl") == 0
     assert "What was read, by repository" in capsys.readouterr().out
     assert run("two.jsonl --instance acme__widget-2") == 0
-    assert capsys.readouterr().out.startswith("acme__widget-2\n")
+    shown = capsys.readouterr().out
+    assert "\nacme__widget-2\n" in shown
+    assert "acme__widget-1" not in shown
     assert run("two.jsonl --instance other") == 2
     assert "no run of 'other'" in capsys.readouterr().err
 
