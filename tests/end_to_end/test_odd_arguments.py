@@ -57,6 +57,7 @@ _WITH_A_WORD = [
         "--store",
         "s.db",
     ],
+    ["doctor", "http://127.0.0.1:9", "--tap", "{}"],
     ["purge", "--older-than", "{}", "--store", "s.db", "--dry-run"],
     ["power", "-n", "{}"],
     ["datasets", "{}"],

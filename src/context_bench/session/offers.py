@@ -6,6 +6,7 @@ press is answered at once, and its errors are silent.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from urllib.parse import quote
 
 from context_bench.core.addresses import EXPECTED, fault_of
+from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 _MOST_RUNS = 200
@@ -180,7 +182,7 @@ def too_far(name: str, value: Any) -> str | None:
     """Tell what would fit, where the option of that name is a number that no loop, clock, sum or store could hold."""
     if type(value) is int and abs(value) > _MOST_WHOLE and name not in _PORTS:
         return f"expected a whole number from {-_MOST_WHOLE} to {_MOST_WHOLE}"
-    if type(value) is float and abs(value) > _MOST_AMOUNT:
+    if type(value) is float and not abs(value) <= _MOST_AMOUNT:  # nor what is no number
         return f"expected a number from {-_MOST_AMOUNT:.0f} to {_MOST_AMOUNT:.0f}"
     return None
 
@@ -228,7 +230,7 @@ class Misfit(NamedTuple):
     expected: str
 
 
-class Misfits(ValueError):
+class Misfits(BadInput, ValueError):
     """Values do not fit their options; `found` has all of them."""
 
     def __init__(self, found: list[Misfit]) -> None:
@@ -255,9 +257,9 @@ def _whole(value: Any) -> int:
 
 
 def _amount(value: Any) -> float:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or math.isnan(made := float(value)):
         raise TypeError
-    return float(value)
+    return made
 
 
 #: Type → its words, and the function that reads a value as one; it raises one of `_UNFIT` for what is none.
