@@ -335,9 +335,9 @@ class SystemFigures:
         if (
             self.truncate is not None
             and found.tokens_after < _SHORTENED * found.tokens_before
-            and (kept := _retained(found)) is not None
+            and (kept := _retained(found.kinds)) is not None
         ):
-            cut = original.against(self.truncate(sent, found.tokens_after, model), counter=counter)
+            cut = original.atoms_kept(self.truncate(sent, found.tokens_after, model))
             self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
         for listed in (found.lost, found.invented, found.near_misses):
             del listed[_EXAMPLES:]
@@ -385,10 +385,10 @@ def _stands(request: WireRequest, account: Account) -> bool:
     return any(part.text is not None and made in part.text for message in request.messages for part in message.parts)
 
 
-def _retained(found: Fidelity) -> float | None:
+def _retained(kinds: Mapping[str, AtomCounts]) -> float | None:
     """The share of a conversation's atoms that still arrive; `None` where it has none."""
-    total = sum(each.total for each in found.kinds.values())
-    return sum(each.retained for each in found.kinds.values()) / total if total else None
+    total = sum(each.total for each in kinds.values())
+    return sum(each.retained for each in kinds.values()) / total if total else None
 
 
 def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) -> None:

@@ -76,15 +76,20 @@ def _vocabulary(text: str) -> frozenset[str]:
 
 
 def _damage(original: str, known: frozenset[str], compressed: str) -> dict[str, tuple[int, int]]:
-    said = list(words(compressed))
+    said = Counter(words(compressed))
     strange = [(script, word) for script, word in said if word not in known]
     if any(word[0].isdigit() for _, word in strange):
         numbers = {plain_number(number) for number in NUMBER.findall(original)}
         strange = [
             (script, word) for script, word in strange if not (word[0].isdigit() and plain_number(word) in numbers)
         ]
-    damaged = Counter(script for script, _ in strange)
-    return {script: (damaged[script], total) for script, total in Counter(script for script, _ in said).items()}
+    damaged: Counter[str] = Counter()
+    for script, word in strange:
+        damaged[script] += said[script, word]
+    total: Counter[str] = Counter()
+    for (script, _), times in said.items():
+        total[script] += times
+    return {script: (damaged[script], times) for script, times in total.items()}
 
 
 _CASES = re.compile(r"[\W_]+")
@@ -204,6 +209,25 @@ class Original:
     def _words(self) -> frozenset[str]:
         return _vocabulary(self._whole)
 
+    def atoms_kept(self, compressed: Text) -> dict[str, AtomCounts]:
+        """`kinds` of the findings on one compressed text (`against`), without finding out anything else."""
+        found, after = Fidelity(), _spoken(compressed)
+        self._retention(found, after, "\n".join(text for _, text in after))
+        return found.kinds
+
+    def _retention(
+        self,
+        found: Fidelity,
+        after: list[tuple[str, str]],
+        made: str,
+        retrievable: Mapping[str, str] | None = None,
+    ) -> Survivors:
+        """Put into the findings what became of the atoms; gives what the compressed text holds."""
+        survivors = self._source if made == self._whole else Survivors(made)
+        worked_on = [(role, text, self._atoms_of(text)) for role, text in _worked_on(self._spoken, after)]
+        _retention(found, worked_on, survivors, _reach(retrievable, made))
+        return survivors
+
     def _atoms_of(self, text: str) -> dict[str, dict[str, int]]:
         if text not in self._atoms:
             self._atoms[text] = atoms(text)
@@ -224,9 +248,7 @@ class Original:
         made = "\n".join(text for _, text in after)
         counter = counter or counter_for()
         found = Fidelity(requested_keep=requested_keep)
-        survivors = self._source if made == whole else Survivors(made)
-        worked_on = [(role, text, self._atoms_of(text)) for role, text in _worked_on(self._spoken, after)]
-        _retention(found, worked_on, survivors, _reach(retrievable, made))
+        survivors = self._retention(found, after, made, retrievable)
         _fabrication(found, self._source, survivors)
         found.fragments = self._runs.within(made)
         found.verbatim_lines, found.order = line_order(whole, made)
