@@ -564,6 +564,8 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         (["--show", "last"], "no store"),
         (["--upstream", "echo", "--spend", "ftp://a.example/log"], "--spend ftp://a.example/log: no such file"),
         (["--upstream", "echo", "--record", "everything"], "recording policy"),
+        (["--upstream", "echo", "--title", "t" * 201], "a title of 201 characters is too long"),
+        (["--upstream", "echo", "--tag", "a\x1bb"], "a tag may not hold the character U+001B"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_once(tmp_path, options, said, capsys, monkeypatch):
@@ -779,6 +781,29 @@ async def test_a_line_and_a_key_of_one_conversation_in_anothers_request():
     assert kept[1].violations["conversation_leaked"] == kept[1].violations["key_leaked"] == 1
     assert "4711" not in repr(kept)
     assert "sk-first" not in repr(kept)
+
+
+def test_a_watch_has_the_title_and_tags_it_was_given_wherever_it_is_listed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    store = ["--store", str(tmp_path / "s.db")]
+    begin = ["watch", *store, "--front", str(free_port()), "--upstream", "echo", "--quiet", "--name", "monday"]
+    named = ["--title", "Before the upgrade", "--tag", "team a,litellm", "--tag", "LiteLLM"]
+    assert main([*begin, *named, "--output", "json", "--", sys.executable, "-c", "pass"]) == 0
+    told = json.loads(capsys.readouterr().out)["watch"]
+    assert (told["title"], told["tags"]) == ("Before the upgrade", ["team a", "litellm"])
+    assert main([*begin[:-1], "tuesday", "--", sys.executable, "-c", "pass"]) == 0
+    capsys.readouterr()
+    assert main(["runs", *store]) == 0
+    tuesday, monday, label = capsys.readouterr().out.splitlines()[1:]
+    assert tuesday.split()[0] == "tuesday"
+    assert (monday.split()[0], monday.split()[-2:]) == ("monday", ["live", "traffic"])
+    assert label == "    Before the upgrade  [team a, litellm]"
+    assert main(["runs", *store, "--json"]) == 0
+    tuesday, monday = json.loads(capsys.readouterr().out)
+    assert (tuesday["kind"], "title" in tuesday, "tags" in tuesday) == ("watch", False, False)
+    assert (monday["name"], monday["title"], monday["tags"]) == ("monday", "Before the upgrade", ["team a", "litellm"])
+    assert main(["runs", *store, "--deleted", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_what_the_proxys_spend_log_says_stands_beside_the_bill(tmp_path, capsys):

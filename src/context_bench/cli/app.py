@@ -41,7 +41,7 @@ _OWN = {
         "context_bench.cli.planning:count_examples", "How many examples you need, and what yours can show."
     ),
     "datasets": Command("context_bench.cli.planning:list_datasets", "What there is to measure on."),
-    "runs": Command("context_bench.session.runs:list_runs", "The runs in a store, newest first."),
+    "runs": Command("context_bench.session.runs:list_runs", "The runs and watches in a store, newest first."),
     "show": Command("context_bench.session.runs:show", "The report of a stored run, in any format."),
     "view": Command(
         "context_bench.cli.stored:view_store", "Stored and running runs in the browser, on this machine only."

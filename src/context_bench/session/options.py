@@ -7,7 +7,6 @@ from context_bench.core.numbers import whole
 from context_bench.session import offers
 from context_bench.session.flags import OptionSet, flag, own
 from context_bench.session.offers import (
-    DEFAULT_CONTROLS,
     DEFAULT_MODEL,
     DEFAULT_STORE,
     Comma,
@@ -17,8 +16,6 @@ from context_bench.session.offers import (
     Url,
     UrlOrName,
     Urls,
-    ValueCheck,
-    number_or_all,
 )
 
 
@@ -32,6 +29,8 @@ class Common(OptionSet):
     force: bool = flag("Compare runs that measured different things.", False)
     quiet: bool = flag("No progress.", False)
     full: bool = flag("Nothing cut, nothing folded.", False)
+    title: str | None = flag("What lists show beside the name, which stays.")
+    tag: Many = flag("A tag in lists; repeatable, or with commas between.", [])
     json: bool = flag("As JSON on stdout.", False)
     port: int = flag("Port to listen on (loopback).", 8080)
     junit: Path | None = flag("Write the checks as JUnit XML to this file.", unit="FILE")
@@ -267,7 +266,7 @@ class MemoryOptions(RunOptions):
         [1, 5, 10],
         note="1,5,10; for the bundled model 1,3",
     )
-    questions: Annotated[int | Literal["all"] | None, ValueCheck(before=number_or_all)] = flag(
+    questions: Annotated[int | Literal["all"] | None, offers.ValueCheck(before=offers.number_or_all)] = flag(
         "At most so many of each conversation, or all.", unit="N", note="all; for the bundled model 5"
     )
     budget_tokens: Numbers = flag("Also measure at these token budgets.", [], unit="N,N")
@@ -299,7 +298,7 @@ class CompressOptions(RunOptions):
         "judge_url": own("Adds the rubric judge at this endpoint."),
         "max_workers": own("Groups in flight."),
         "upstream": own("Who answers behind the tap: a URL, embedded, scripted:FILE, sentence.", note="the responder"),
-        "controls": own("What is run beside.", unit="A,B", default=DEFAULT_CONTROLS),
+        "controls": own("What is run beside.", unit="A,B", default=offers.DEFAULT_CONTROLS),
         "baseline": own(note="full", rare=True),
         "trials": own("Answers to each probe."),
         "api_key_env": own("Variable with the responder's key."),

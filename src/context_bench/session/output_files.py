@@ -1,4 +1,6 @@
-"""Write results: to standard output, or into files, which are whole or not there, whatever happens meanwhile."""
+"""Write results: to standard output, or into files, which are whole or not there, whatever happens meanwhile; and runs
+as lines that fit a terminal.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,18 @@ import select
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from context_bench.core.errors import BadInput
+from context_bench.core.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from rich import cells as rich_cells
+else:
+    rich_cells = LazyModule("rich.cells")
 
 #: What a disk answers that cannot take more, or nothing at all.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -216,3 +224,105 @@ def _explained(path: Path, only: tuple[int, ...] | None = None) -> Iterator[None
         if only is not None and error.errno not in only:
             raise
         raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
+
+
+# --- runs as lines
+
+_RUN_GAP, _LABEL_INDENT = 2, 4
+_NUMBERS = ("rows", "failed")
+_GIVEN_UP = ("started (UTC)", "failed", "systems", "status", "rows")  # in this order, where there is no room
+_LEAST_SYSTEMS = 16
+_STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running": "36"}
+
+
+def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
+    """Runs and watches, as their records describe them, in lines of at most `width` columns (80 if not given).
+
+    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on
+    the next. Title and tags stand below it.
+    """
+    from context_bench.reports.visible_text import visible
+
+    width = max(20, width or 80)
+    lines = [_cells(run) for run in runs]
+    widest = max((rich_cells.cell_len(line["run"]) for line in lines), default=0)
+    titles = [title for title in lines[0] if title != "run"]
+    sizes = {
+        title: max(rich_cells.cell_len(title), *(rich_cells.cell_len(line[title]) for line in lines))
+        for title in titles
+    }
+    first = max(3, min(widest, width // 3 if width >= 60 else 20))
+    shown = [*sizes, "systems"]
+    for title in _GIVEN_UP:
+        if _spare_width(first, sizes, shown, width) >= 0:
+            break
+        shown.remove(title)
+    systems = _spare_width(first, sizes, shown, width) + _LEAST_SYSTEMS
+    made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
+    for run, line in zip(runs, lines, strict=True):
+        names = [visible(name) for name in run["systems"]] or (["live traffic"] if run.get("kind") == "watch" else [])
+        line["systems"] = _some(names, systems)
+        made.append(_row(line, shown, sizes, first, width, color))
+        made += [label] if (label := _label(run, width)) else []
+    return "\n".join(made)
+
+
+def _cells(run: Mapping[str, Any]) -> dict[str, str]:
+    from context_bench.reports.visible_text import visible
+
+    started = str(run["started"])[:16].replace("T", " ")
+    told = {"run": run["name"], "started (UTC)": started, "status": run["status"]}
+    told |= {name: "" if run[name] is None else f"{run[name]:,}" for name in _NUMBERS}
+    return {title: visible(cell, 300) for title, cell in told.items()}
+
+
+def _label(run: Mapping[str, Any], width: int) -> str:
+    """Title and tags as people gave them, cut where they do not fit; empty where there are none."""
+    from context_bench.reports.visible_text import visible
+
+    tags = ", ".join(visible(tag, 60) for tag in run.get("tags") or ())
+    found = "  ".join(part for part in (visible(run.get("title") or "", 300), f"[{tags}]" if tags else "") if part)
+    if rich_cells.cell_len(found) > width - _LABEL_INDENT:
+        found = rich_cells.set_cell_size(found, width - _LABEL_INDENT - 1).rstrip() + "…"
+    return " " * _LABEL_INDENT + found if found else ""
+
+
+def _spare_width(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
+    """Columns that are left over when the systems have the least that makes sense."""
+    least = {**sizes, "systems": _LEAST_SYSTEMS}
+    return width - first - sum(least[title] + _RUN_GAP for title in shown)
+
+
+def _row(
+    line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool
+) -> str:
+    name = line["run"]
+    cells = []
+    for title in shown:
+        cell = line[title]
+        if title in sizes:
+            space = " " * (sizes[title] - rich_cells.cell_len(cell))
+            styled = (
+                f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m"
+                if color and title == "status" and cell in _STATUS_STYLES
+                else cell
+            )
+            cell = space + styled if title in _NUMBERS else styled + space
+        cells.append(" " * _RUN_GAP + cell)
+    rest = "".join(cells).rstrip()
+    if rich_cells.cell_len(name) <= first:
+        return rich_cells.set_cell_size(name, first) + rest
+    return f"{name}\n{' ' * first}{rest}"
+
+
+def _some(names: Sequence[str], width: int) -> str:
+    """`a, b`, or `6 systems: a, b, …`: no name is torn unless even the first does not fit."""
+    whole = ", ".join(names)
+    if rich_cells.cell_len(whole) <= width or not names:
+        return whole
+    said = f"{len(names)} systems: " if len(names) > 1 else ""
+    for count in range(len(names) - 1, 0, -1):
+        part = f"{said}{', '.join(names[:count])}, …"
+        if rich_cells.cell_len(part) <= width:
+            return part
+    return f"{len(names)} systems" if said else rich_cells.set_cell_size(names[0], width - 1).rstrip() + "…"

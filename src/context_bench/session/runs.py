@@ -5,7 +5,7 @@ pages.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Call
 from context_bench.session import interrupts, run_parts
 from context_bench.session.flags import own, takes
@@ -21,12 +20,8 @@ from context_bench.session.offers import runs
 from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
-    from rich import cells as rich_cells
-
     from context_bench.reports import Page
     from context_bench.results import EvalResult
-else:
-    rich_cells = LazyModule("rich.cells")
 
 #: Rows of a run from which its page is kept: of fewer it is worked out as fast.
 KEPT_FROM = 1_000
@@ -34,16 +29,20 @@ KEPT_FROM = 1_000
 
 @takes(StoredOptions, deleted=own("Those that were marked as deleted instead."))
 def list_runs(store: str, json: bool, deleted: bool) -> int:
-    """The runs in a store, newest first."""
-    from context_bench.engine import list_runs as stored_runs
+    """The runs and watches in a store, newest first."""
+    from context_bench.engine import list_runs as stored_runs, list_watches
 
     with opened_store(store) as opened:
-        found = [record.describe() for record in stored_runs(opened, deleted=deleted)]
+        records: list[Any] = [*stored_runs(opened, deleted=deleted)]
+        if not deleted:  # no watch can be marked so
+            records += [watch for watch in list_watches(opened) if watch.status != "copying"]
+    found = [record.describe() for record in sorted(records, key=lambda record: -record.created)]
     if json:
         import json as library
 
         print(library.dumps(found, indent=2))
         return 0
+    from context_bench.session.output_files import run_list
     from context_bench.session.reporting import terminal
 
     none = (
@@ -402,90 +401,3 @@ def compare_runs(
 
         say("all tables: the same command with --full")
     return 0
-
-
-_RUN_GAP = 2
-_NUMBERS = ("rows", "failed")
-_GIVEN_UP = ("started (UTC)", "failed", "systems", "status", "rows")  # in this order, where there is no room
-_LEAST_SYSTEMS = 16
-_STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running": "36"}
-
-
-def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
-    """Runs, as `RunRecord.describe` tells them, in lines of at most `width` columns (80 if not given).
-
-    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on
-    the next.
-    """
-    from context_bench.reports.visible_text import visible
-
-    width = max(20, width or 80)
-    lines = [_cells(run) for run in runs]
-    names = max((rich_cells.cell_len(line["run"]) for line in lines), default=0)
-    titles = [title for title in lines[0] if title != "run"]
-    sizes = {
-        title: max(rich_cells.cell_len(title), *(rich_cells.cell_len(line[title]) for line in lines))
-        for title in titles
-    }
-    first = max(3, min(names, width // 3 if width >= 60 else 20))
-    shown = [*sizes, "systems"]
-    for title in _GIVEN_UP:
-        if _spare_width(first, sizes, shown, width) >= 0:
-            break
-        shown.remove(title)
-    systems = _spare_width(first, sizes, shown, width) + _LEAST_SYSTEMS
-    made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
-    for run, line in zip(runs, lines, strict=True):
-        line["systems"] = _some([visible(name) for name in run["systems"]], systems)
-        made.append(_row(line, shown, sizes, first, width, color))
-    return "\n".join(made)
-
-
-def _cells(run: Mapping[str, Any]) -> dict[str, str]:
-    from context_bench.reports.visible_text import visible
-
-    started = str(run["started"])[:16].replace("T", " ")
-    told = {"run": run["name"], "started (UTC)": started, "status": run["status"]}
-    told |= {"rows": f"{run['rows']:,}", "failed": f"{run['failed']:,}"}
-    return {title: visible(cell, 300) for title, cell in told.items()}
-
-
-def _spare_width(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
-    """Columns that are left over when the systems have the least that makes sense."""
-    least = {**sizes, "systems": _LEAST_SYSTEMS}
-    return width - first - sum(least[title] + _RUN_GAP for title in shown)
-
-
-def _row(
-    line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool
-) -> str:
-    name = line["run"]
-    cells = []
-    for title in shown:
-        cell = line[title]
-        if title in sizes:
-            space = " " * (sizes[title] - rich_cells.cell_len(cell))
-            styled = (
-                f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m"
-                if color and title == "status" and cell in _STATUS_STYLES
-                else cell
-            )
-            cell = space + styled if title in _NUMBERS else styled + space
-        cells.append(" " * _RUN_GAP + cell)
-    rest = "".join(cells).rstrip()
-    if rich_cells.cell_len(name) <= first:
-        return rich_cells.set_cell_size(name, first) + rest
-    return f"{name}\n{' ' * first}{rest}"
-
-
-def _some(names: Sequence[str], width: int) -> str:
-    """`a, b`, or `6 systems: a, b, …`: no name is torn unless even the first does not fit."""
-    whole = ", ".join(names)
-    if rich_cells.cell_len(whole) <= width or not names:
-        return whole
-    said = f"{len(names)} systems: " if len(names) > 1 else ""
-    for count in range(len(names) - 1, 0, -1):
-        part = f"{said}{', '.join(names[:count])}, …"
-        if rich_cells.cell_len(part) <= width:
-            return part
-    return f"{len(names)} systems" if said else rich_cells.set_cell_size(names[0], width - 1).rstrip() + "…"

@@ -306,9 +306,10 @@ class Library:
 
     def _watches(self, words: str) -> Iterator[ListedEntry]:
         for watch in list_watches(self.store):
-            text = f"{watch.name} {watch.status} watch".casefold()
+            text = " ".join((watch.name, watch.title, *watch.tags, watch.status, "watch")).casefold()
             if watch.status != "copying" and all(word.casefold() in text for word in words.split()):
-                yield ListedEntry(RunAbout("watch"), watch.name, watch.created, {"rows": watch.records}, watch=watch)
+                name, told = watch.title or watch.name, {"rows": watch.records}
+                yield ListedEntry(RunAbout("watch"), name, watch.created, told, watch=watch, tags=watch.tags)
 
     def run(self, name: str) -> ListedRun:
         """The run with this id or name. Raises `UnknownName`."""

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
-from context_bench.session.runs import run_list
+from context_bench.session.output_files import run_list
 
 
 def run(name: str, systems: list[str], status: str = "done") -> dict[str, Any]:
@@ -17,6 +17,10 @@ def run(name: str, systems: list[str], status: str = "done") -> dict[str, Any]:
         "failed": 3,
         "systems": systems,
     }
+
+
+def labelled(name: str, systems: list[str], title: str) -> dict[str, Any]:
+    return {**run(name, systems), "title": title, "tags": [name]}
 
 
 NAMES = ["bm25", "embedding", "hybrid", "recency", "random", "oracle"]
@@ -46,9 +50,21 @@ def test_colour_only_where_it_is_asked_for_and_nothing_steers() -> None:
     assert "\x1b[32mdone\x1b[0m" in run_list(hostile, color=True)
 
 
+def test_title_and_tags_stand_below_the_line_and_no_wider_than_it() -> None:
+    titled = {**run("demo", ["full"]), "title": "Nightly, with bm25", "tags": ["nightly", "a\x1bb"]}
+    watch = {**run("watch-1", []), "kind": "watch", "failed": None, "title": "T" * 200}
+    _, first, label, second, other, last = run_list([titled, watch, run("bare", ["full"])], width=80).splitlines()
+    assert first.split()[0] == "demo"
+    assert label == "    Nightly, with bm25  [nightly, a\\x1bb]"
+    assert second.split()[0] == "watch-1"
+    assert second.split()[-4:] == ["done", "184", "live", "traffic"]
+    assert other == "    " + "T" * 75 + "…"
+    assert last.split()[0] == "bare"
+
+
 @given(
     runs=st.lists(
-        st.builds(run, st.text(min_size=1, max_size=25), st.lists(st.text(max_size=60), max_size=8)),
+        st.builds(labelled, st.text(min_size=1, max_size=25), st.lists(st.text(max_size=60), max_size=8), st.text()),
         min_size=1,
         max_size=5,
     ),

@@ -37,7 +37,7 @@ def reported(store, name, out):
 
 def names(text):
     """Runs and watches as the list has them."""
-    return [html.unescape(name) for name in re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)</a></th>', text)]
+    return [html.unescape(name) for name in re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)</a>', text)]
 
 
 def kept(store, name):
@@ -126,6 +126,22 @@ async def test_runs_are_sorted_and_filtered_by_kind_with_watches_among_them(path
         assert "is of this kind" in await text_of(session, "/?kind=nothing")
         assert ">nq</td>" in await text_of(session, "/?q=b")
         assert "expected name, kind" in html.unescape(await text_of(session, "/?sort=luck", 400))
+
+
+async def test_a_watch_is_listed_and_found_by_its_title_and_tags(path):
+    with open_store(path) as store:
+        open_watch(store, {"title": "Before it", "tags": ["<b>team a", 7]}, name="traffic").end()
+        open_watch(store, {"title": 7, "tags": "none"}, name="other").end()
+    async with seen(path) as session:
+        text = await text_of(session, "/")
+        assert names(text) == ["other", "Before it"]
+        assert '<span class="tag">&lt;b&gt;team a</span>' in text
+        assert 'href="/watch?name=traffic"' in text
+        for asked in ("q=before", "q=team", "tag=%3Cb%3Eteam+a"):
+            assert names(await text_of(session, f"/?{asked}")) == ["Before it"]
+        page = await text_of(session, "/watch?name=traffic")
+        assert "<h1>Before it <" in page
+        assert '<span class="tag">&lt;b&gt;team a</span>' in page
 
 
 def turn(number, **more):

@@ -52,9 +52,7 @@ class RunRecord:
     @property
     def started(self) -> str:
         """The time at which the run was begun, as ISO time in UTC."""
-        from datetime import UTC, datetime
-
-        return datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return iso_time(self.created)
 
     def describe(self) -> dict[str, Any]:
         """The run in one line of JSON, without its manifest."""
@@ -70,6 +68,13 @@ class RunRecord:
             "counts": self.counts,
             **{name: value for name, value in (("title", self.title), ("tags", self.tags)) if value},
         }
+
+
+def iso_time(seconds: float) -> str:
+    """Seconds since the epoch as ISO time in UTC."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def tags_in(text: str | None) -> list[str]:

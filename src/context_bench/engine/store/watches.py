@@ -24,6 +24,7 @@ from context_bench.engine.store.run_records import (
     DONE,
     INTERRUPTED,
     RUNNING,
+    iso_time,
     newest_first,
 )
 from context_bench.wire.turns import Turn
@@ -46,6 +47,33 @@ class WatchRecord:
     updated: float
     settings: dict[str, Any]
     records: int = 0
+
+    @property
+    def title(self) -> str:
+        """Title that people gave it; its name stays its name."""
+        return text if isinstance(text := self.settings.get("title"), str) else ""
+
+    @property
+    def tags(self) -> list[str]:
+        """Its tags, as a run has them."""
+        found = self.settings.get("tags")
+        return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+
+    def describe(self) -> dict[str, Any]:
+        """The watch in one line of JSON, in the keys of a run; `None` where a watch has no such thing."""
+        return {
+            "kind": "watch",
+            "id": None,
+            "name": self.name,
+            "status": self.status,
+            "started": iso_time(self.created),
+            "systems": [],
+            "rows": self.records,
+            "owed": None,
+            "failed": None,
+            "counts": {},
+            **{name: value for name, value in (("title", self.title), ("tags", self.tags)) if value},
+        }
 
 
 class WatchLog:

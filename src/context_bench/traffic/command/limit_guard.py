@@ -48,8 +48,10 @@ class LimitedReplay(ReplayOptions):
 
 
 class LimitedWatch(WatchOptions):
-    """The options of `context-bench watch`, with limits."""
+    """The options of `context-bench watch`, with limits, and with what people call it."""
 
+    title: str | None = own()
+    tag: list[str] | None = own(default=None)
     limit: list[str] | None = own(default=None)
     fail_fast: bool = own()
     notify: str | None = own()

@@ -61,6 +61,7 @@ def command(context: typer.Context, **given: Any) -> int:
             "watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL"
         )
     _check_steering(options)
+    labels(options)
     limits = checked_limits("watch", options)
     if limits and options.via is None:
         raise BadInput("watch: --limit is about what a proxy does; name the one in between with --proxy URL")
@@ -79,6 +80,17 @@ def _check_steering(options: LimitedWatch) -> None:
         raise BadInput(
             f"watch: {' and '.join(given)} compare with a proxy, and there is none; name it with --proxy URL"
         )
+
+
+def labels(options: LimitedWatch) -> dict[str, Any]:
+    """Title and tags, as lists of runs show them. Raises `BadInput` for what is too long or no text."""
+    if options.title is None and not options.tag:
+        return {}
+    from context_bench.engine.store.remarks import Remark
+
+    remark = Remark.of_run(",".join(options.tag or []), options.title or "")
+    found = {"title": remark.text, "tags": list(remark.tags)}
+    return {name: value for name, value in found.items() if value}
 
 
 _SHADOW_PATIENCE = 30.0
@@ -183,6 +195,7 @@ class WatchRun:
             "client": self.client[0] if self.client else None,
             "holdout": self.options.holdout,
             "needles": self.options.needles or None,
+            **labels(self.options),
             **({"provider_count": {"changed": 0}} if self.options.count_tokens else {}),
         }
 

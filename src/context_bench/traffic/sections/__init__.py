@@ -348,6 +348,7 @@ def publish_watch(
     notes = [*counted_sentences(counted), *notes] if isinstance(counted, dict) else notes
     about, turns = {**_about_watch(name, settings), **more}, watched(kept, name)
     if output == "json":
+        about |= {name: settings[name] for name in ("title", "tags") if name in settings}
         text = as_json(turns, about, notes, settings.get("limits"), bills, counted)
     else:
         text = summary(turns, about, notes) + bills_in_short(bills, between=between)
