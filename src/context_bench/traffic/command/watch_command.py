@@ -19,7 +19,7 @@ from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, LimitCrossed, PreflightFailed, StoreUnusable
 from context_bench.llm.redact import environment_notes
 from context_bench.session import interrupts
-from context_bench.session.flags import takes
+from context_bench.session.flags import read_options, takes
 from context_bench.traffic.command.limit_guard import LimitedWatch, LimitGuard, WatchedLimits, checked_limits, taken_up
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def command(context: typer.Context, **given: Any) -> int:
     """Tap your own traffic before and behind a proxy: tokens, money, time and wire violations, live. `-- CMD` starts a
     client.
     """
-    options = LimitedWatch(**given)
+    options = read_options(given, None, LimitedWatch)
     if options.output not in ("table", "json"):
         raise BadInput(f"watch: --output {options.output!r} is not known; expected table or json")
     if options.show is not None:
@@ -50,8 +50,6 @@ def command(context: typer.Context, **given: Any) -> int:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
     for flag in ("front", "back", "shadow_back"):
         listening_port(getattr(options, flag) or 0, f"--{flag.replace('_', '-')}")
-    if not 0 <= options.sample <= 1:
-        raise BadInput(f"watch: --sample {options.sample} is not a share; expected 0 to 1")
     if options.shadow is not None and options.max_cost is None:
         raise BadInput(
             "watch: --shadow sends requests of its own, which somebody pays for; cap them with --max-cost USD"
@@ -72,8 +70,6 @@ def command(context: typer.Context, **given: Any) -> int:
 
 def _check_steering(options: LimitedWatch) -> None:
     """Options that steer requests, or count what was not sent, are about a proxy in between."""
-    if options.holdout is not None and not 0 < options.holdout < 1:
-        raise BadInput(f"watch: --holdout {options.holdout} is no share to hold out; expected between 0 and 1, as 0.1")
     asked = (("--holdout", options.holdout), ("--needles", options.needles), ("--count-tokens", options.count_tokens))
     given = [name for name, value in asked if value]
     if given and options.via is None:
