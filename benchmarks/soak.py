@@ -112,6 +112,7 @@ class Soak:
         self.rounds: list[Round] = []
         self.unbilled = 0
         self.began = time.monotonic()
+        self.resting = False  # is the store? Then more pages are asked for, and the memory of the viewer counts
         self.pace = 0.0  # requests a second of the fastest start of a run with faults on
         self.views = self.equal = 0
         self.browser: Browser | None = None
@@ -429,6 +430,7 @@ class Soak:
                     list, hands.map(get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5)
                 )
         self._warm("viewer")
+        self.resting = True
 
     def _warm(self, name: str) -> None:
         for each in self.programs.watched:
@@ -457,7 +459,7 @@ class Soak:
             address = (await process.stdout.readline()).decode().strip()
         self.browser = browser = await asyncio.to_thread(Browser, address)
         while True:
-            await asyncio.sleep(self.random.uniform(3, 9))
+            await asyncio.sleep(self.random.uniform(3, 9) / (6 if self.resting else 1))
             page, _ = await asyncio.to_thread(browser.get, "/")
             self.views += 1
             if runs := runs_on(page):

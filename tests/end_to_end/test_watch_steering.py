@@ -348,7 +348,10 @@ async def test_what_goes_on_from_a_stored_reply_falls_the_same_way_after_a_resta
     [
         (["--holdout", "0.1"], "--holdout compare with a proxy, and there is none; name it with --proxy URL"),
         (["--needles"], "--needles compare with a proxy"),
-        (["--holdout", "1.5", "--via", "http://127.0.0.1:1"], "--holdout 1.5: expected a number above 0 and below 1, a share of 1"),
+        (
+            ["--holdout", "1.5", "--via", "http://127.0.0.1:1"],
+            "--holdout 1.5: expected a number above 0 and below 1, a share of 1",
+        ),
         (["--holdout", "0", "--via", "http://127.0.0.1:1"], "--holdout 0.0: expected a number above 0 and below 1"),
         (["--holdout", "nan", "--via", "http://127.0.0.1:1"], "--holdout nan: expected a number"),
     ],

@@ -115,11 +115,13 @@ def looped(main: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     async def tidied() -> T:
+        gc.freeze()  # what a command has loaded stays, and need not be looked through
         tidying = asyncio.create_task(_tidying())
         try:
             return await main
         finally:
             tidying.cancel()
+            gc.unfreeze()
 
     return asyncio.run(tidied())
 
@@ -129,9 +131,7 @@ async def _tidying() -> None:
 
     while True:
         await asyncio.sleep(_TIDY)
-        if (
-            gc.get_freeze_count()
-        ):  # a run collects seldom, and what failed leaves circles; what is frozen need not be looked through
+        if gc.get_freeze_count():  # what failed leaves circles, and commands look for them seldom of themselves
             gc.collect()
         allocator.give_back()
 

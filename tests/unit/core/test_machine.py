@@ -8,6 +8,8 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
+from typing import Any
 
 import pytest
 
@@ -112,6 +114,31 @@ def test_a_command_gives_memory_back_for_as_long_as_it_runs(monkeypatch: pytest.
         given = asyncio.Semaphore(0)
         monkeypatch.setattr(machine, "give_back", given.release)
         assert run(thrice(given))
+
+
+def test_what_failed_in_a_command_that_runs_for_days_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Circle:
+        itself: Any = None
+
+    async def made() -> bool:
+        circle = Circle()
+        circle.itself = circle
+        seen = weakref.ref(circle)
+        del circle
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+            if seen() is None:
+                return True
+        return False
+
+    monkeypatch.setattr(interrupts, "_TIDY", 0.0)
+    gc.unfreeze()
+    gc.disable()  # as rarely as a command looks of itself
+    try:
+        assert interrupts.looped(made())
+    finally:
+        gc.enable()
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize("frozen", [False, True])
