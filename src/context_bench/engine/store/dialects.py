@@ -7,7 +7,7 @@ SQLAlchemy's own way works out every value of every row by its column; that was 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     Dialect,
     Integer,
@@ -30,6 +31,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.rows import by_count
 
 
 class Unstorable(StoreUnusable):
@@ -75,6 +77,13 @@ def written(value: str | None) -> str | None:
     return re.sub(f"[\x00{_ESCAPE}]", lambda found: _WRITTEN[found[0]], value)
 
 
+def _as_before(value: str | None) -> str | None:
+    """A text as it was before it was `written`."""
+    if value is None or _ESCAPE not in value:
+        return value
+    return re.sub(f"{_ESCAPE}[01]", lambda found: _READ[found[0]], value)
+
+
 class _AnyText(TypeDecorator[str]):
     """Text with any character, sorted by code point whatever the database's own language: as SQLite keeps and sorts
     it.
@@ -90,9 +99,7 @@ class _AnyText(TypeDecorator[str]):
         return written(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is None or _ESCAPE not in value:
-            return value
-        return re.sub(f"{_ESCAPE}[01]", lambda found: _READ[found[0]], value)
+        return _as_before(value)
 
 
 #: Any text a dataset or a server may send, lone surrogates excepted.
@@ -184,17 +191,52 @@ class Many:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedQuery:
-    """A query whose rows are taken as the driver gives them: texts are still written the database's own way."""
+    """A query whose rows are taken as the driver gives them."""
 
     select: Select[Any]
     names: tuple[str, ...]  # of its values, in order
 
     def rows(self, connection: Connection, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows, for values in that order."""
+        """All rows, for values in that order; texts are still written the database's own way."""
         result = connection.exec_driver_sql(_asking(connection.dialect.name, self), values)
         found: Any = result.cursor.fetchall()
         result.close()
         return cast("list[tuple[Any, ...]]", found)
+
+    def read(self, connection: Connection, *values: Any) -> list[tuple[Any, ...]]:
+        """The same, with texts as they were before they were written."""
+        found = self.rows(connection, *values)
+        if connection.dialect.name == "postgresql":
+            columns = self.select.selected_columns
+            texts = [place for place, column in enumerate(columns) if isinstance(column.type, String)]
+            for number, row in enumerate(found):
+                if any(_ESCAPE in row[place] for place in texts if row[place] is not None):
+                    found[number] = tuple(_as_before(value) if at in texts else value for at, value in enumerate(row))
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedQuery:
+    """A query for the rows of some keys, of any number: its text is made once for one, two, four and so on of them."""
+
+    select: Select[Any]
+    key: ColumnElement[Any]
+
+    def read(self, connection: Connection, keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        """The rows of these keys, each once."""
+        for some in by_count(keys, _MOST_KEYS):
+            size = 1 << (len(some) - 1).bit_length()
+            yield from _of_keys(self, size).read(connection, *some, *[some[-1]] * (size - len(some)))
+
+
+_MOST_KEYS = 512
+
+
+@cache
+def _of_keys(query: KeyedQuery, size: int) -> PreparedQuery:
+    names = tuple(f"key{number}" for number in range(size))
+    wanted = [bindparam(name, type_=query.key.type) for name in names]
+    return PreparedQuery(query.select.where(query.key.in_(wanted)), names)
 
 
 def add(connection: Connection, table: Table, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:

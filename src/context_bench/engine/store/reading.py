@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, tuple_
+from sqlalchemy import Connection, Select, bindparam, func, select, true, tuple_
 
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example
 from context_bench.engine.encoding import Damaged, Skeleton, dumps, loads, unpack_body, unpacked
 from context_bench.engine.store import Store, schema
+from context_bench.engine.store.dialects import KeyedQuery, PreparedQuery
 from context_bench.engine.store.run_records import arms_of
 
-CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
+#: Rows read at once: where some are wanted, where all are, where their examples are.
+CHUNK, _MANY, _WHOLE = 256, 1024, 64
 _FIRST = (-1, -1)
-_ID = 7  # where `_plan_query` has the output's id
-#: What one evaluator said of an output: its place among the run's, its name, values, error, usage.
-_Scored = tuple[int, str, bytes | None, str | None, bytes | None]
+_BODY, _ID = 6, 7  # where `_plan_query` has the key of the example and the id of the output
+#: Evaluators by name, each with what it said of outputs: output → its number, the output's, values, error, usage.
+_Scored = list[tuple[str, dict[int, tuple[Any, ...]]]]
 
 
 def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
@@ -72,9 +74,10 @@ class StoredRows(Sequence[EvalRow]):
             last = _FIRST
             while True:
                 with self._store.reading() as connection:
-                    found = _plan_rows(connection, self._run, arm, last, _MANY)
-                    until = (found[-1].position, found[-1].trial) if found else last
-                    made = _made(name, found, _scores_between(connection, self._run, arm, last, until) if found else {})
+                    found = _PLAN_CHUNK.read(connection, self._run, arm, *last, _MANY, 0)
+                    until = found[-1][:2] if found else last
+                    scores = _SCORES_BETWEEN.read(connection, self._run, arm, *last, *until)
+                    made = _made(name, found, _by_evaluator(connection, self._run, scores))
                 yield from made
                 if len(found) < _MANY:
                     break
@@ -110,9 +113,7 @@ class StoredRows(Sequence[EvalRow]):
                     or 0
                 )
                 if start < count:
-                    found = connection.execute(
-                        _plan_query(self._run, arm).limit(CHUNK - len(loaded)).offset(start)
-                    ).all()
+                    found = _PLAN_CHUNK.read(connection, self._run, arm, *_FIRST, CHUNK - len(loaded), start)
                     loaded += _eval_rows(connection, self._run, name, found)
                 start = max(0, start - count)
         return loaded
@@ -137,41 +138,42 @@ _PLANNED = (
     .order_by(_p.position, _p.trial)
 )
 _PLACE, _AFTER = tuple_(_p.position, _p.trial), tuple_(bindparam("position"), bindparam("trial"))
-_CHUNK_OF_PLAN = _plan_query(bindparam("run"), bindparam("arm")).where(_PLACE > _AFTER).limit(bindparam("limit"))
+_NAMES = ("run", "arm", "position", "trial")
+_FOLLOWING = _plan_query(bindparam("run"), bindparam("arm")).where(_PLACE > _AFTER)
+_FOLLOWING = _FOLLOWING.limit(bindparam("limit")).offset(bindparam("skipped"))
+_PLAN_CHUNK = PreparedQuery(_FOLLOWING, (*_NAMES, "limit", "skipped"))
+_WHOLE_CHUNK = PreparedQuery(_FOLLOWING.add_columns(_o.output), (*_NAMES, "limit", "skipped"))
 _SCORED: Select[Any] = select(_s.evaluator, _s.output, _s["values"], _s.error, _s.usage)
-_SCORES = _SCORED.where(_s.output.in_(bindparam("outputs", expanding=True)))
-_SCORES_BETWEEN = _SCORED.select_from(schema.plan.join(schema.scores, _s.output == _p.output)).where(
-    _p.run == bindparam("run"),
-    _p.arm == bindparam("arm"),
-    _PLACE > _AFTER,
-    tuple_(bindparam("to_position"), bindparam("to_trial")) >= _PLACE,
+_SCORES = KeyedQuery(_SCORED, _s.output)
+#: The same for the outputs of an arm from one place of the plan to another.
+_SCORES_BETWEEN = PreparedQuery(
+    _SCORED.select_from(schema.plan.join(schema.scores, _s.output == _p.output)).where(
+        _p.run == bindparam("run"),
+        _p.arm == bindparam("arm"),
+        _PLACE > _AFTER,
+        tuple_(bindparam("to_position"), bindparam("to_trial")) >= _PLACE,
+    ),
+    (*_NAMES, "to_position", "to_trial"),
 )
-_OUTPUTS = select(_o.id, _o.output).where(_o.id.in_(bindparam("ids", expanding=True)))
-_JUDGED = select(_s.output, _s.evaluator).where(_s.output.in_(bindparam("ids", expanding=True)), _s.error.is_(None))
-_BODIES = select(schema.bodies.c.key, schema.bodies.c.data).where(
-    schema.bodies.c.key.in_(bindparam("keys", expanding=True))
-)
-_EVALUATORS = (
+_BODIES = KeyedQuery(select(schema.bodies.c.key, schema.bodies.c.data), schema.bodies.c.key)
+_EVALUATORS = PreparedQuery(
     select(schema.evaluators.c.id, schema.evaluators.c.name)
     .join(schema.run_evaluators, schema.evaluators.c.id == schema.run_evaluators.c.evaluator)
     .where(schema.run_evaluators.c.run == bindparam("run"))
-    .order_by(schema.run_evaluators.c.ordinal)
+    .order_by(schema.run_evaluators.c.ordinal),
+    ("run",),
 )
 
 
-def _plan_rows(connection: Connection, run: int, arm: int, after: tuple[int, int], limit: int) -> Sequence[Row[Any]]:
-    wanted = {"run": run, "arm": arm, "position": after[0], "trial": after[1], "limit": limit}
-    return connection.execute(_CHUNK_OF_PLAN, wanted).all()
+def _eval_rows(connection: Connection, run: int, name: str, found: Iterable[Sequence[Any]]) -> list[EvalRow]:
+    """The rows of one system, of what `_plan_query` found."""
+    found = [tuple(row) for row in found]
+    scores = _SCORES.read(connection, [row[_ID] for row in found])
+    return _made(name, found, _by_evaluator(connection, run, scores))
 
 
-def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[Any]]) -> list[EvalRow]:
-    """The rows of one system. Read by the hundred thousand, so values are taken by their place, in the order of
-    `_plan_query`.
-    """
-    return _made(name, found, _scores(connection, run, [row[_ID] for row in found]))
-
-
-def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]) -> list[EvalRow]:
+def _made(name: str, found: Iterable[tuple[Any, ...]], scored: _Scored) -> list[EvalRow]:
+    """Read by the hundred thousand, so values are taken by their place, in the order of `_plan_query`."""
     made, unpacked_once = [], _UnpackedOnce()
     for (
         _,
@@ -190,15 +192,16 @@ def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]
         usage,
         wire,
         metadata,
-    ) in map(tuple, found):
+        *_,
+    ) in found:
         errors = {} if error is None else {"system": error}
         try:
             billed = {} if usage is None else unpacked(usage)
             facts = {} if metadata is None else {**unpacked_once[metadata]}
             seen = {} if wire is None else unpacked(wire)
-            scores = _take_scores(scored.get(number, ()), errors, billed, unpacked_once)
+            scores = _take_scores(number, scored, errors, billed, unpacked_once)
         except Damaged:
-            billed, facts, seen, scores = _what_is_whole(number, usage, metadata, wire, scored.get(number, ()), errors)
+            billed, facts, seen, scores = _what_is_whole(number, usage, metadata, wire, scored, errors)
         if source is not None:
             facts["forwarded_source"] = source
         place = (loads(example_id), scores, sent, forwarded, facts, latency, dataset, trial, group, cluster)
@@ -211,7 +214,7 @@ DAMAGED = "store"
 
 
 def _what_is_whole(
-    output: int, usage: Any, metadata: Any, wire: Any, scored: Iterable[_Scored], errors: dict[str, str]
+    output: int, usage: Any, metadata: Any, wire: Any, scored: _Scored, errors: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, float]]:
     """Usage, metadata, wire and scores of a row as far as they are what was written; its errors name the rest."""
     whole: dict[str, Any] = {}
@@ -224,9 +227,9 @@ def _what_is_whole(
     scores: dict[str, float] = {}
     for each in scored:
         try:
-            scores.update(_take_scores([each], errors, whole["usage"], _UnpackedOnce()))
+            scores.update(_take_scores(output, [each], errors, whole["usage"], _UnpackedOnce()))
         except Damaged:
-            add_damage(errors, f"scores output={output} ({each[1]})")
+            add_damage(errors, f"scores output={output} ({each[0]})")
     return whole["usage"], whole["metadata"], whole["wire"], scores
 
 
@@ -252,57 +255,30 @@ _NESTED = frozenset((dict, list))
 
 
 def _take_scores(
-    scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _UnpackedOnce
+    output: int, scored: _Scored, errors: dict[str, str], usage: dict[str, Any], known: _UnpackedOnce
 ) -> dict[str, float]:
     """Scores of one row; the evaluators' errors and usage are added to the row's."""
     scores: dict[str, float] = {}
-    for _, evaluator, values, error, used in scored:
-        if error is not None:
-            errors[evaluator] = error
-        if values is not None:
-            scores.update(known[values])
-        if used is not None:
-            usage["judge"] = _added(usage.get("judge", {}), unpacked(used))
+    for evaluator, of in scored:
+        if output in of:
+            _, _, values, error, used = of[output]
+            if error is not None:
+                errors[evaluator] = error
+            if values is not None:
+                scores.update(known[values])
+            if used is not None:
+                usage["judge"] = _added(usage.get("judge", {}), unpacked(used))
     return scores
 
 
-def _scores(connection: Connection, run: int, outputs: list[int]) -> dict[int, list[_Scored]]:
-    """Scores of these outputs by the run's evaluators, in the evaluators' order."""
-    return _by_output(connection, run, connection.execute(_SCORES, {"outputs": outputs}).all())
-
-
-def _scores_between(
-    connection: Connection, run: int, arm: int, after: tuple[int, int], until: tuple[int, int]
-) -> dict[int, list[_Scored]]:
-    """The same for the outputs of an arm from one place of the plan to another: said in so many words whatever their
-    number.
-    """
-    wanted = {
-        "run": run,
-        "arm": arm,
-        "position": after[0],
-        "trial": after[1],
-        "to_position": until[0],
-        "to_trial": until[1],
-    }
-    return _by_output(connection, run, connection.execute(_SCORES_BETWEEN, wanted).all())
-
-
-def _by_output(connection: Connection, run: int, found: Iterable[Row[Any]]) -> dict[int, list[_Scored]]:
-    names = {row.id: row.name for row in connection.execute(_EVALUATORS, {"run": run})}
-    places = {number: place for place, number in enumerate(names)}
-    by_output: dict[int, list[_Scored]] = {}
-    for evaluator, output, values, error, usage in map(tuple, found):
-        if evaluator in names:
-            scored = (places[evaluator], names[evaluator], values, error, usage)
-            if output in by_output:
-                by_output[output].append(scored)
-            else:
-                by_output[output] = [scored]
-    if len(names) > 1:
-        for each in by_output.values():
-            each.sort()
-    return by_output
+def _by_evaluator(connection: Connection, run: int, found: Iterable[tuple[Any, ...]]) -> _Scored:
+    """What the run's evaluators said, in their order."""
+    names: dict[int, str] = dict(_EVALUATORS.read(connection, run))  # type: ignore[arg-type]
+    said: dict[int, dict[int, tuple[Any, ...]]] = {number: {} for number in names}
+    for row in found:
+        if row[0] in said:
+            said[row[0]][row[1]] = row
+    return [(names[number], of) for number, of in said.items() if of]
 
 
 def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -340,12 +316,12 @@ def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored
         last = _FIRST
         while True:
             with store.reading() as connection:
-                chunk = _plan_rows(connection, run, arm, last, 64)
+                chunk = _WHOLE_CHUNK.read(connection, run, arm, *last, _WHOLE, 0)
                 made = _stored_chunk(connection, run, name, chunk)
             yield from made
-            if len(chunk) < 64:
+            if len(chunk) < _WHOLE:
                 break
-            last = (chunk[-1].position, chunk[-1].trial)
+            last = chunk[-1][:2]
 
 
 def stored_one(
@@ -369,7 +345,8 @@ def stored_one(
         if arm is None or position is None:
             return None
         p = schema.plan.c
-        chunk = connection.execute(_plan_query(run, arm).where(p.position == position, p.trial == trial)).all()
+        query = _plan_query(run, arm).add_columns(_o.output).where(p.position == position, p.trial == trial)
+        chunk = connection.execute(query).all()
         return next(iter(_stored_chunk(connection, run, system, chunk)), None)
 
 
@@ -400,36 +377,35 @@ def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[StoredOutpu
         names = {row.arm: row.name for row in connection.execute(select(a.c.arm, a.c.name).where(a.c.run == run))}
         arms = connection.scalars(select(p.c.arm).where(p.c.run == run, p.c.output.in_(ids)).distinct()).all()
         for arm in arms:
-            chunk = connection.execute(_plan_query(run, arm).where(p.c.output.in_(ids))).all()
+            query = _plan_query(run, arm).add_columns(_o.output).where(p.c.output.in_(ids))
+            chunk = connection.execute(query).all()
             found |= {item.id: item for item in _stored_chunk(connection, run, names[arm], chunk)}
     return [found[number] for number in ids if number in found]
 
 
-def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[Row[Any]]) -> list[StoredOutput]:
-    ids = [row.id for row in chunk]
-    outputs = dict(map(tuple, connection.execute(_OUTPUTS, {"ids": ids}).all()))
+def _stored_chunk(connection: Connection, run: int, name: str, found: Iterable[Sequence[Any]]) -> list[StoredOutput]:
+    """Outputs with their examples, of what `_plan_query` found with the output after it."""
+    chunk = [tuple(row) for row in found]
+    scores = list(_SCORES.read(connection, [row[_ID] for row in chunk]))
     judged: dict[int, tuple[int, ...]] = {}
-    for output, evaluator in map(tuple, connection.execute(_JUDGED, {"ids": ids}).all()):
-        judged[output] = (*judged.get(output, ()), evaluator)
+    for evaluator, output, _, error, _ in scores:
+        if error is None:
+            judged[output] = (*judged.get(output, ()), evaluator)
     lost: set[bytes] = set()
-    examples = bodies_of(connection, {row.body for row in chunk if row.body is not None}, lost)
-    made = _eval_rows(connection, run, name, chunk)
+    examples = bodies_of(connection, {row[_BODY] for row in chunk} - {None}, lost)
     whole = []
-    for row, found in zip(chunk, made, strict=True):
-        intact = True
+    for row, made in zip(chunk, _made(name, chunk, _by_evaluator(connection, run, scores)), strict=True):
+        number, body, intact = row[_ID], row[_BODY], True
         try:
-            output = unpacked(outputs[row.id], {})
+            answer = unpacked(row[-1], {})
         except Damaged:
-            output = {}
-            add_damage(found.errors, f"outputs id={row.id} (output)")
-            intact = False
-        if row.body in lost:
-            add_damage(found.errors, f"bodies key={row.body.hex()} (data)")
+            answer, intact = {}, False
+            add_damage(made.errors, f"outputs id={number} (output)")
+        if body in lost:
+            add_damage(made.errors, f"bodies key={body.hex()} (data)")
             intact = False
         whole.append(
-            StoredOutput(
-                row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact
-            )
+            StoredOutput(number, name, row[0], made, examples.get(body), answer, judged.get(number, ()), intact)
         )
     return whole
 
@@ -461,14 +437,12 @@ _T = TypeVar("_T")
 
 def _raw(connection: Connection, keys: set[bytes], missing: set[bytes], read: Callable[[bytes], _T]) -> dict[bytes, _T]:
     """Bodies or parts, read from their bytes; the keys of those that are damaged are added to `missing`."""
-    wanted = sorted(keys)
     found: dict[bytes, _T] = {}
-    for start in range(0, len(wanted), 400):
-        for key, data in map(tuple, connection.execute(_BODIES, {"keys": wanted[start : start + 400]}).all()):
-            try:
-                found[key] = read(unpack_body(key, data))
-            except Damaged:
-                missing.add(key)
+    for key, data in _BODIES.read(connection, sorted(keys)):
+        try:
+            found[key] = read(unpack_body(key, data))
+        except Damaged:
+            missing.add(key)
     missing |= keys - found.keys()
     return found
 
