@@ -167,9 +167,9 @@ _EVALUATORS = PreparedQuery(
 
 def _eval_rows(connection: Connection, run: int, name: str, found: Iterable[Sequence[Any]]) -> list[EvalRow]:
     """The rows of one system, of what `_plan_query` found."""
-    found = [tuple(row) for row in found]
-    scores = _SCORES.read(connection, [row[_ID] for row in found])
-    return _made(name, found, _by_evaluator(connection, run, scores))
+    chunk = [tuple(row) for row in found]
+    scores = _SCORES.read(connection, [row[_ID] for row in chunk])
+    return _made(name, chunk, _by_evaluator(connection, run, scores))
 
 
 def _made(name: str, found: Iterable[tuple[Any, ...]], scored: _Scored) -> list[EvalRow]:
@@ -273,7 +273,7 @@ def _take_scores(
 
 def _by_evaluator(connection: Connection, run: int, found: Iterable[tuple[Any, ...]]) -> _Scored:
     """What the run's evaluators said, in their order."""
-    names: dict[int, str] = dict(_EVALUATORS.read(connection, run))  # type: ignore[arg-type]
+    names: dict[int, str] = dict(_EVALUATORS.read(connection, run))
     said: dict[int, dict[int, tuple[Any, ...]]] = {number: {} for number in names}
     for row in found:
         if row[0] in said:
