@@ -274,11 +274,11 @@ def _take_scores(
 def _by_evaluator(connection: Connection, run: int, found: Iterable[tuple[Any, ...]]) -> _Scored:
     """What the run's evaluators said, in their order."""
     names: dict[int, str] = dict(_EVALUATORS.read(connection, run))
-    said: dict[int, dict[int, tuple[Any, ...]]] = {number: {} for number in names}
+    scores: dict[int, dict[int, tuple[Any, ...]]] = {number: {} for number in names}
     for row in found:
-        if row[0] in said:
-            said[row[0]][row[1]] = row
-    return [(names[number], of) for number, of in said.items() if of]
+        if row[0] in scores:
+            scores[row[0]][row[1]] = row
+    return [(names[number], of) for number, of in scores.items() if of]
 
 
 def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
