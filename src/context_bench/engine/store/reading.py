@@ -272,7 +272,7 @@ def _take_scores(
 
 
 def _by_evaluator(connection: Connection, run: int, found: Iterable[tuple[Any, ...]]) -> _Scored:
-    """What the run's evaluators said, in their order."""
+    """Scores by the evaluators of the run, in their order."""
     names: dict[int, str] = dict(_EVALUATORS.read(connection, run))
     scores: dict[int, dict[int, tuple[Any, ...]]] = {number: {} for number in names}
     for row in found:
