@@ -161,16 +161,19 @@ def detail_html(
     *,
     limit: int | None = None,
     worked_out: Sequence[Difference] | None = None,
+    leading: str | None = None,
 ) -> Markup:
     """The fragment for one row. `told`: what `details(row)` gave (see `runner.details`). `limit`: characters kept of
     each text (`None`: all of it, long unchanged runs folded); what was cut is said, with the command that shows all.
     Needs the style of `detail.css`.
 
-    `worked_out`: the differences of `told`, for a caller that tries several limits.
+    `worked_out`: the differences of `told`, for a caller that tries several limits. `leading`: the score that stands
+    first.
     """
     from context_bench.reports.html_page import environment
 
     detail = Detail.of(row, without_replaced(told or {}), limit, worked_out)
+    detail.scores.sort(key=lambda each: each[0] != leading)
     return Markup(environment().get_template("detail.html.j2").render(detail=detail, exchange=exchange_html))
 
 

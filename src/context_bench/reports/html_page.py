@@ -161,7 +161,12 @@ class DrawnCards:
     @classmethod
     def of(cls, cards: Sequence[Card]) -> DrawnCards:
         scale = _scale(cards)
-        ends = (f"{scale.low:+.2f}", f"{scale.high:+.2f}") if scale else ("", "")
+        points = any(" points" in each.figures for each in cards)
+        ends = (
+            [f"{100 * end:+.1f}" if points else f"{end:+.3g}" for end in (scale.low, scale.high)] if scale else ["", ""]
+        )
+        if scale and points:
+            ends[1] += " points"
         return cls([_card(each, scale) for each in cards], *ends)
 
 
@@ -201,7 +206,7 @@ def render(page: Page) -> str:
         .get_template("report.html.j2")
         .render(
             page=page,
-            summary=_summary(page, _in_file, rows_note=rows.note),
+            summary=_summary(page, _in_file, rows_note=rows.note, printed=rows.printed),
             csp=policy(style, script),
             style=Markup(style),
             script=Markup(script),
@@ -262,9 +267,10 @@ def _summary(
     link: Callable[[SystemChanges], str | None] | None,
     *,
     rows_note: str | None,
+    printed: str = "",
     rows_at: RowsAt | None = None,
 ) -> Markup:
-    """`rows_note`: what is said above the rows; `None` for a page without rows."""
+    """`rows_note`: what is said above the rows; `None` for a page without rows. `printed`: the same on paper only."""
     leading = {name for family in families() for name in family.sections.first}
     apart = _size_matched(page)
     split = [_pictured(section, apart) for section in page.sections]
@@ -293,6 +299,7 @@ def _summary(
                 key=lambda entry: page.systems.index(entry[0]) if entry[0] in page.systems else len(page.systems),
             ),
             rows_note=rows_note,
+            printed=printed,
             manifest=visible(json.dumps(page.manifest, indent=2, ensure_ascii=False), 200_000, lines=True)
             if page.manifest
             else "",

@@ -50,7 +50,9 @@ class ShownStep:
 
 @dataclass(slots=True)
 class ShownPart:
-    """A part of a row as it is laid out. `numeric`: columns of figures. `more`: rows or steps that are left out."""
+    """A part of a row as it is laid out. `columns`: those with a value in some row; `numeric`: of figures. `more`: rows
+    or steps that are left out.
+    """
 
     title: str
     note: str
@@ -90,9 +92,10 @@ def shown_parts(told: Mapping[str, Any], limit: int | None) -> list[ShownPart]:
 def _part(part: RowPart, room: _PartBudget) -> ShownPart:
     room.cut = False
     made = ShownPart(visible(part.title, 120), visible(part.note, 600))
-    made.columns = [visible(name, 60) for name in part.columns]
-    made.numeric = [_is_numeric([row[at] for row in part.rows]) for at in range(len(part.columns))]
-    made.rows = [[_part_cell(cell, room) for cell in row] for row in part.rows[:MOST_ROWS]]
+    filled = [at for at in range(len(part.columns)) if any(row[at] is not None for row in part.rows)]
+    made.columns = [visible(part.columns[at], 60) for at in filled]
+    made.numeric = [_is_numeric([row[at] for row in part.rows]) for at in filled]
+    made.rows = [[_part_cell(row[at], room) for at in filled] for row in part.rows[:MOST_ROWS]]
     if part.text is not None:
         made.pieces = _changed_lines(part.text, room) if part.changes else _marked_text(part, room)
     made.steps = [_step(each, room) for each in part.steps[:MOST_STEPS]]
@@ -200,7 +203,7 @@ def part_lines(it: ShownPart) -> Iterator[RenderableType]:
     yield Text(f"\n{it.title}", style="bold")
     if it.note:
         yield Text(it.note)
-    if it.columns:
+    if it.rows:
         table = RichTable(box=None, padding=(0, 1), pad_edge=False)
         for name, numeric in zip(it.columns, it.numeric, strict=True):
             table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", header_style="dim")

@@ -29,18 +29,21 @@ PACKED_BYTES = 900_000  # for what rows open to, before base64 makes four of thr
 LEAST_ROOM = 900  # packed bytes for one row, so that its first sentences can be read
 LIMITS = (20_000, 6000, 2000, 700, 250)  # characters of one text, tried in this order
 PER_CHUNK = 50  # rows
+SHOWN_ROWS = 20  # at once, as the script draws them
+PRINTED_SCORES = 6  # columns of scores that a sheet of paper has room for
 _TEXT_COLUMNS = ("system", "example", "dataset", "shape", "trial")
 
 
 @dataclass(slots=True)
 class RowData:
     """`block`: JSON for a data block; `chunks`: what rows open to, packed; `note`: what is not in the file and where to
-    see it.
+    see it; `printed`: the same of what is not printed.
     """
 
     block: str
     chunks: list[str]
     note: str
+    printed: str = ""
 
 
 def row_data(page: Page) -> RowData:
@@ -60,7 +63,7 @@ def row_data(page: Page) -> RowData:
         data["packed"] = packed(_json(rows))
     else:
         data["rows"] = rows
-    return RowData(script_json(_json(data)), details.chunks, " ".join(_notes(page, details)))
+    return RowData(script_json(_json(data)), details.chunks, " ".join(_notes(page, details)), _printed(page))
 
 
 def packed(text: str) -> str:
@@ -109,12 +112,25 @@ class _Facts:
 def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
     return [
         *({"title": name, "kind": "text"} for name in used),
-        *({"title": visible(name, 40), "kind": "number", "digits": 4} for name in page.score_names),
+        *(
+            {
+                "title": visible(name, 40),
+                "kind": "number",
+                "digits": 4,
+                **({"aside": True} if at >= PRINTED_SCORES else {}),
+            }
+            for at, name in enumerate(_scores(page))
+        ),
         *({"title": name, "kind": "number"} for name in ("sent", "forwarded")),
         {"title": "latency s", "kind": "number", "digits": 3},
         {"title": "cost $", "kind": "number", "digits": 6},
         {"title": "failure", "kind": "text"},
     ]
+
+
+def _scores(page: Page) -> list[str]:
+    """Names of all scores, the one that the run is judged by first."""
+    return sorted(page.score_names, key=lambda name: name != page.score_field)
 
 
 def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
@@ -128,7 +144,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
     failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
-        *(_rounded(row.scores.get(name), 4) for name in page.score_names),
+        *(_rounded(row.scores.get(name), 4) for name in _scores(page)),
         number(row.input_tokens),
         number(row.output_tokens),
         _rounded(row.latency, 4),
@@ -192,7 +208,7 @@ class _Details:
         share = max(LEAST_ROOM, room.share())
         html, size, used = "", 0, LIMITS[-1]
         for used in [limit for limit in LIMITS if limit <= 2 * share] or LIMITS[-1:]:
-            html = str(detail_html(row, told, limit=used, worked_out=worked_out))
+            html = str(detail_html(row, told, limit=used, worked_out=worked_out, leading=page.score_field))
             size = len(zlib.compress(html.encode("utf-8", "replace"), 6))
             if size <= share:
                 break
@@ -241,6 +257,15 @@ def _notes(page: Page, details: _Details) -> Iterator[str]:
         yield "Long texts are cut here."
     if details.left_out or details.cut:
         yield f"“{command(page)}” shows any row whole, and “context-bench view” all of them."
+
+
+def _printed(page: Page) -> str:
+    """Rows and scores that paper does not show: the script draws a page of rows, the style hides what stands aside."""
+    known = len(page.score_names)
+    rows = "the page of rows that was open" if len(page.rows) > SHOWN_ROWS else "the rows"
+    scores = f", with {PRINTED_SCORES} of {known} scores" if known > PRINTED_SCORES else ""
+    some = scores or len(page.rows) > SHOWN_ROWS
+    return f"Printed: {rows}{scores}; the JSON and CSV reports hold all of them." if some else ""
 
 
 def command(page: Page) -> str:

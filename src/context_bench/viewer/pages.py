@@ -245,7 +245,7 @@ class RowPage:
 @dataclass(slots=True)
 class RowView:
     """One row with what is behind it, its neighbours among the rows (or lines of examples) asked for, and all systems'
-    answers to the same example, its own first.
+    answers to the same example, its own first. `score`: the one that the run is judged by.
     """
 
     run: ListedRun
@@ -253,6 +253,7 @@ class RowView:
     place: Place
     row: EvalRow
     detail: Mapping[str, Any] | None
+    score: str = ""
     beside: Neighbours = field(default_factory=Neighbours)
     remark: Remark = field(default_factory=Remark)
     answers: list[ExampleAnswer] = field(default_factory=list)
@@ -391,7 +392,9 @@ class Library:
     def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
         row = self.row_at(run, place)
-        view = RowView(run, query, place, row, self._detail(run, row), remark=self.noted(run).get(place, Remark()))
+        standard = self._standard(run)
+        view = RowView(run, query, place, row, self._detail(run, row), standard.score)
+        view.remark = self.noted(run).get(place, Remark())
         columns = sorted(run.systems, key=lambda each: each[0] != place.arm)
         packed = Place(0, place.position, place.trial).packed
         order, _ = self._chosen(run, query)
@@ -399,7 +402,7 @@ class Library:
             view.beside = beside_line(self.store, run, self._examples(run, query, order), packed, columns)
         else:
             view.beside = Neighbours.among(order, place.packed)
-        (line,) = lines_at(self.store, run, [packed], columns, self._standard(run))
+        (line,) = lines_at(self.store, run, [packed], columns, standard)
         view.answers = [each for each in line.answers if each is not None]
         return view
 
@@ -416,7 +419,7 @@ class Library:
         for name, place in (one, other):
             run = self.run(name)
             row = self.row_at(run, place)
-            views.append(RowView(run, Query(), place, row, self._detail(run, row)))
+            views.append(RowView(run, Query(), place, row, self._detail(run, row), self._standard(run).score))
         return views
 
     def _detail(self, run: ListedRun, row: EvalRow) -> Mapping[str, Any] | None:
@@ -450,7 +453,7 @@ def _environment() -> Environment:
         "run_url": run_url,
         "row_url": row_url,
         "pair_url": pair_url,
-        "detail_html": lambda row, told: detail_html(row, told, limit=page_limit(told)),
+        "detail_html": lambda row, told, first: detail_html(row, told, limit=page_limit(told), leading=first),
         "turn_html": turn_html,
         "cells": cells,
         "page_size": PAGE,

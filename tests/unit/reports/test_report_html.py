@@ -306,11 +306,25 @@ def test_none_scores_and_missing_numbers_are_null(result: Result) -> None:
 
 def test_dataset_shape_and_trial_only_where_they_differ(results: Callable[..., Result]) -> None:
     titles = [column["title"] for column in row_data(without_charts(results()))["columns"]]
-    assert titles[:4] == ["system", "example", "dataset", "exact_match"]
+    assert titles[:4] == ["system", "example", "dataset", "f1"]
     shaped = [
         column["title"] for column in row_data(without_charts(results(shapes=("plain-user", "codex"))))["columns"]
     ]
     assert shaped[:4] == ["system", "example", "dataset", "shape"]
+
+
+def test_paper_has_the_score_of_the_run_and_few_others(results: Callable[..., Result]) -> None:
+    result = results()
+    assert "Printed:" not in without_charts(replace(result, rows=result.rows[:8]))
+    for row in result.rows:
+        row.scores.update({f"a{number}": 0.25 for number in range(8)})
+    text = without_charts(result)
+    columns = [column for column in row_data(text)["columns"] if column.get("digits") == 4]
+    known = len(columns)
+    assert columns[0]["title"] == "f1"
+    assert ["aside" in column for column in columns] == [at >= 6 for at in range(known)]
+    rows = "the page of rows that was open" if len(result.rows) > 20 else "the rows"
+    assert f"Printed: {rows}, with 6 of {known} scores; the JSON and CSV reports hold all of them." in text
 
 
 def test_hostile_text_creates_no_element(nasty: str, hostile: Callable[[str], Result]) -> None:

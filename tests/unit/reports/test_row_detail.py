@@ -243,6 +243,17 @@ def test_parts_of_a_family_are_laid_out_folded_cut_and_harmless():
         assert said in text
 
 
+def test_a_part_has_no_column_without_a_value_and_no_empty_table():
+    columns = ("rank", "score", "words")
+    full = html({"parts": [RowPart(title="Found", columns=columns, rows=[(1, None, "a"), (2, None, "b")])]})
+    assert '<th scope="col" class="n">rank</th><th scope="col">words</th>' in full
+    assert '<td class="n">2</td><td>b</td>' in full
+    told = {"parts": [RowPart(title="Found", note="Nothing came back.", columns=columns)]}
+    assert "Nothing came back." in html(told)
+    assert "<table" not in html(told)
+    assert "rank" not in detail_text(row(), told)
+
+
 def test_a_part_stands_for_what_it_shows_better():
     told = {"response": "an answer", "context": "a b c", "context_after": "a c", "exchanges": [exchange(["x"], ["y"])]}
     assert "What the system made of the context" in html(told)

@@ -149,6 +149,43 @@ async def test_a_list_of_rows_shows_question_expected_answer_and_whether_it_is_r
     assert 'class="n good">1.0' in text
 
 
+class Many:
+    """A score for an example that has a number and for one that has none, after many that sort before it."""
+
+    name, version = "many", "1"
+
+    def score(self, original, processed):
+        known = {f"a{number:02}": 0.5 for number in range(14)}
+        return known if str(original["id"]).endswith("-3") else {**known, "f1": 1.0}
+
+
+async def test_the_score_that_a_run_is_judged_by_comes_first_and_paper_has_few(tmp_path):
+    items = examples(5)
+    del items[3]["answer"]
+    with open_store(tmp_path / "s.db") as store:
+        await run(store, "one", [Speller("full", 2), Speller("short", 2, 3)], items, evaluators=[Many()])
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        text = await text_of(session, "/runs/one?layout=rows")
+        titles = re.findall(r'<th scope="col" class="n( aside)?"><a[^>]*>(f1|a\d\d)</a></th>', text)
+        assert titles == [
+            ("", "f1"),
+            *(("", f"a0{at}") for at in range(3)),
+            *((" aside", f"a0{at}") for at in range(3, 9)),
+        ]
+        assert "Printed: the rows with 4 of 15 scores." in text
+        assert ">{}<" not in text  # what a failed row answered
+        place = next(place for place, name in shown(text) if name == "ex-0")
+        row = await text_of(session, f"/runs/one/rows/{place}")
+        assert '<dl class="scores"><div><dt>f1</dt>' in row
+        lines = await text_of(session, "/runs/one")
+        assert "<em>open</em>: no f1, as a rule because the example has no gold answer." in lines
+        assert '<td class="t said" data-of="expected"><span class="missing">—</span></td>' in lines
+
+
+async def test_words_that_no_mark_of_the_page_has_are_not_explained(session):
+    assert "<em>open</em>" not in await text_of(session, "/runs/first")
+
+
 async def test_what_is_filtered_is_downloaded_whole(session, first):
     expected = _moved(first, "lost")
     lines = (await text_of(session, "/runs/first/rows.jsonl?change=lost")).splitlines()

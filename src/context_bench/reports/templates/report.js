@@ -36,6 +36,9 @@ function cellText(value, column) {
   if (typeof value !== "number") return String(value);
   return column.digits === undefined ? value.toLocaleString("en-US") : value.toFixed(column.digits);
 }
+function kindOf(column, otherwise) { // what is aside is not printed
+  return (column.kind === "number" ? "n" : otherwise) + (column.aside ? " aside" : "");
+}
 function compare(a, b) {
   const x = a.cells[sortBy], y = b.cells[sortBy];
   if (x === null || y === null) return x === y ? a.at - b.at : x === null ? 1 : -1; // unknown last, either way
@@ -84,7 +87,7 @@ function dataRow({ cells, at }) {
     button.addEventListener("click", () => toggle(at));
   }
   row.id = "row-" + at;
-  cells.forEach((value, n) => row.append(make("td", cellText(value, columns[n]), columns[n].kind === "number" ? "n" : "id")));
+  cells.forEach((value, n) => row.append(make("td", cellText(value, columns[n]), kindOf(columns[n], "id"))));
   return row;
 }
 function renderTable() {
@@ -134,7 +137,7 @@ async function start() {
   const head = $("rows").tHead.rows[0];
   head.append(make("td"));
   columns.forEach((column, n) => {
-    const button = make("button", column.title), cell = make("th", undefined, column.kind === "number" ? "n" : "");
+    const button = make("button", column.title), cell = make("th", undefined, kindOf(column, ""));
     cell.scope = "col";
     button.type = "button";
     button.addEventListener("click", () => sortRows(n));
