@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core import protocols as calling
@@ -92,6 +93,7 @@ def evaluate(
             _evaluate(
                 where,
                 chosen,
+                kept=store is not None or cache_dir is not None,
                 name=run,
                 arms=[
                     Arm(system=system, role=role)
@@ -108,9 +110,10 @@ def evaluate(
         )
 
 
-async def _evaluate(where: str, metrics: list[Any], **run: Any) -> EvalResult:
-    """Execute a run in the store at `where`; `run`: the arguments of `engine.execute`."""
+async def _evaluate(where: str, metrics: list[Any], *, kept: bool, **run: Any) -> EvalResult:
+    """Execute a run in the store at `where`, which is `kept` or not; `run`: the arguments of `engine.execute`."""
     from context_bench.engine import execute, open_store
+    from context_bench.llm.redact import redact
 
     with closing(open_store(where)) as database:
         executed = await execute(database, **run)
@@ -118,6 +121,7 @@ async def _evaluate(where: str, metrics: list[Any], **run: Any) -> EvalResult:
             raise executed.stopped
         result = collect(database, executed.run_id, metrics)
         result.rows = list(result.rows)
+        result.manifest["run"]["store"] = redact(where) if kept else None
         result.config = {
             "systems": [arm.system.name for arm in run["arms"]],
             "evaluators": [evaluator.name for evaluator in run["evaluators"]],
@@ -175,7 +179,7 @@ def collect(
         result.notes.append(f"Post hoc: {told} after answers were there; verdicts are exploratory.")
     if record.status != "done":
         part = f"This run is not finished ({record.status}): everything here is about the part that is"
-        result.notes.insert(0, f"{part}; the same command with --run {record.name} goes on.")
+        result.notes.insert(0, f"{part}; the same command with --run {quote(record.name)} goes on.")
     _say_unmatched(result, record.counts.get("unmatched", 0))
     stored = Stored(store, record.id, lambda: answered(store, record.id))
     for family, facts in about:

@@ -2,9 +2,11 @@
 doctor.
 """
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,11 +17,14 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.engine import open_store, run_of
 from context_bench.judge.llm_judge import prompt_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.session.runs import result_of
 from context_bench.testing.hostile import MisbehavingProxy
+from context_bench.viewer.working import summarised
 from outside_count import tokens
 
 QUESTIONS = {
@@ -183,6 +188,35 @@ def test_every_format_of_a_stored_run(place, model, output, sign, capsys):
     capsys.readouterr()
     assert main(["show", "one", "--full", "--output", output]) == 0
     assert sign in capsys.readouterr().out
+
+
+def commands_in(text):
+    """Commands that a text shows for copying, as a shell splits them."""
+    found = re.findall(
+        r"(?:<code>|Next: |All of it: |^ *)(context-bench [a-z]+ .*?)(?:</code>|$)", text.replace("\\\n", ""), re.M
+    )
+    return [shlex.split(html.unescape(one))[1:] for one in found]
+
+
+def test_every_printed_command_works_as_printed_on_a_store_elsewhere(place, capsys):
+    """As the terminal, a page and its rows, and the viewer print it; the folder's name takes quoting."""
+    (place / "it's odd, and long").mkdir()
+    store = ["--store", "it's odd, and long/s.db"]
+    run = ["run", "--system", "full", "--system", "head_tail:keep=0.3", "--system", "minify", "--evidence-only"]
+    run += ["--run", "one's", "--quiet"]
+    assert (
+        main([*run, "--dataset", "bundled:pydocs-qa", "-n", "12", *store, "--output", "html", "--out", "r.html"]) == 0
+    )
+    assert main(["show", "one's", *store]) == 0
+    texts = [capsys.readouterr().out, (place / "r.html").read_text()]
+    with open_store(store[1]) as kept:
+        worked = summarised(store[1], run_of(kept, "one's").id, result_of)
+    printed = [commands_in(text) for text in [*texts, worked.html]]
+    assert all(printed)
+    for command in (each for some in printed for each in some):
+        assert command[-2:] == store, command
+        if command[0] in ("power", "gate", "diff", "show") and "EXAMPLE" not in command:
+            assert main(command) in (0, 4), command
 
 
 def test_runs_are_listed_and_purged(place, model, capsys):

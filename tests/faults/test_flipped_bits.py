@@ -199,7 +199,10 @@ def test_what_is_damaged_in_a_copied_store_is_named_and_nothing_of_it_is_copied(
 
 
 def test_an_export_is_advised_only_where_it_gets_past_the_damage(folder, tmp_path, capsys):
-    path, export_advice = tmp_path / "store.db", "`context-bench export --format jsonl` writes"
+    path, export_advice = (
+        tmp_path / "store.db",
+        f"`context-bench export RUN --format jsonl --store {tmp_path / 'store.db'}` writes",
+    )
     shutil.copy(folder / "whole.db", path)
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE outputs SET output = ? WHERE id = 2", (pack(b'{"response":"A"}')[:-1] + b"?",))

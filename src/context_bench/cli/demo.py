@@ -18,7 +18,6 @@ from typing import Any
 from context_bench.core.roles import CANDIDATE, control_role, described_cell
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
-from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import StoredOptions
 
 TITLE = "what the instrument can see"
@@ -408,13 +407,15 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
 
 
 def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) -> None:
-    from context_bench.llm.redact import redact
     from context_bench.reports import build_page, render
-    from context_bench.reports.visible_text import json_ready
+    from context_bench.reports.cards import store_option
+    from context_bench.reports.visible_text import visible
+    from context_bench.session.reporting import named
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(
-        render(build_page(result, title=f"context-bench demo: {TITLE}", details=details), "html"), encoding="utf-8"
+        render(build_page(result, title=f"context-bench demo: {TITLE}", details=details, store=named(store)), "html"),
+        encoding="utf-8",
     )
     console.print(f"\n[bold]Report[/]: {out.resolve()}", soft_wrap=True)
     console.print(
@@ -422,7 +423,7 @@ def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) 
         "store, live:"
     )
     console.print(
-        f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(redact(store))}'}",
+        f"  context-bench view{store_option(visible(named(store), 300))}",
         markup=False,
         soft_wrap=True,
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar
 
 import typer
@@ -119,6 +120,8 @@ def _one(option: str, values: Sequence[str]) -> str:
 
 async def _grade(options: GradeOptions) -> int:
     from context_bench.engine import open_store, run_of
+    from context_bench.reports.cards import store_option
+    from context_bench.session.reporting import named
     from context_bench.session.run_session import run_name, store_of
     from context_bench.session.runs import result_of
 
@@ -140,7 +143,8 @@ async def _grade(options: GradeOptions) -> int:
     document["run"] = record.name
     _write(document, options)
     if not options.quiet:
-        say(f"kept as run {record.name}; context-bench gate {record.name} --min-grade B holds a pipeline to it")
+        told = f"context-bench gate {quote(record.name)} --min-grade B{store_option(named(store_of(options)))}"
+        say(f"kept as run {record.name}; {told} holds a pipeline to it")
     return 0 if document["grade"] is not None else 1
 
 

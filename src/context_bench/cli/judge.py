@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -168,7 +169,11 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
                 }
                 file.write(dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
-    say(f"Done. What the judge is worth beside it: context-bench judge calibrate {run} {labels}")
+    from context_bench.reports.cards import store_option
+    from context_bench.session.reporting import named
+
+    told = f"context-bench judge calibrate {quote(run)} {quote(str(labels))}{store_option(named(store))}"
+    say(f"Done. What the judge is worth beside it: {told}")
     return 0
 
 

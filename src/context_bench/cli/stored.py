@@ -212,7 +212,11 @@ def diff_example(
         if json:
             _print_json(found)
         else:
-            _print_text(found, full, chosen=bool(system))
+            from context_bench.reports.detail import placed
+            from context_bench.session.reporting import named
+
+            told = [(row, placed(behind, named(store)) or behind) for row, behind in found]
+            _print_text(told, full, chosen=bool(system))
     return 0
 
 

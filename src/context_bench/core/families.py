@@ -167,7 +167,8 @@ class Sections:
         graded: a sentence for the quality section, with a space before it.
         replaces: ids of the platform's sections for which it has its own: setup, truncation, tokens, time, metrics.
         alone: the advice for a run of one system; `""`: none is needed.
-        below: text after the report on a terminal, from the result.
+        below: text after the report on a terminal, from the result; its manifest's `run` has the `store` that commands
+            must name, if it is not the usual one.
         beside: sections for the page of a run of any family.
         row: parts of what one of its rows shows, in order.
     """

@@ -360,8 +360,8 @@ def _signed(sentence: Sentence) -> str:
 
 def _run_name(report: ReportContext) -> str:
     run = (report.result.manifest or {}).get("run")
-    name = run.get("name") if isinstance(run, Mapping) else None
-    return name if isinstance(name, str) else ""
+    name = run.get("name") if isinstance(run, Mapping) and run.get("store", "") is not None else None
+    return name if isinstance(name, str) else ""  # none for a run that was kept nowhere
 
 
 def _next_command(lead: Sentence, run: str, example: str | int | None) -> str:

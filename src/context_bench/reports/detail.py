@@ -246,6 +246,12 @@ class Detail:
         )
 
 
+def placed(told: Mapping[str, Any] | None, store: str) -> Mapping[str, Any] | None:
+    """What is told of a row, for who names its store this way in commands; `""` is the usual one."""
+    where = (told or {}).get("where")
+    return {**(told or {}), "where": {**where, "store": store}} if store and where else told
+
+
 def command_for(where: Mapping[str, Any]) -> str:
     """The command that shows a row whole in a terminal; empty where it is not known which run it is of."""
     if not where:
@@ -259,6 +265,7 @@ def command_for(where: Mapping[str, Any]) -> str:
         _quoted(where.get("system")),
     ]
     parts += ["--trial", str(where["trial"])] if where.get("trial") else []
+    parts += ["--store", _quoted(where["store"])] if where.get("store") else []
     return " ".join([*parts, "--full"])
 
 

@@ -352,7 +352,8 @@ class Page:
     `changes`: what became of requests on their way, by system, where anything can be said of it. `cards`: the answer,
     one for each system of the user; `checks`: one line that says whether the controls did what they must; `headline`:
     facts that make the cards pointless; `overview`: the table with one line for each system.
-    `whole`: the command that shows everything.
+    `whole`: the command that shows everything. `store`: where the run is kept, as commands name it; empty for the usual
+    place.
     """
 
     title: str
@@ -389,6 +390,7 @@ class Page:
     headline: list[str] = field(default_factory=list)
     overview: Section | None = None
     whole: str = ""
+    store: str = ""
 
     def section(self, name: str) -> Section | None:
         """The section with this id, if the page has it."""

@@ -234,7 +234,7 @@ def page_from(text: str, rows: Sequence[EvalRow], details: Details | None = None
         if before != store:
             here = partial(_moved, store_option(before), store_option(store))
             made.cards = [replace(card, command=here(card.command)) for card in made.cards]
-            made.whole = here(made.whole)
+            made.whole, made.store = here(made.whole), store
     except (ValueError, TypeError, LookupError, RecursionError):
         return None
     made.rows, made.details = rows, details

@@ -12,12 +12,14 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from shlex import quote
 from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import changed, first, shape_of
-from context_bench.reports.detail import detail_html
+from context_bench.reports.cards import store_option
+from context_bench.reports.detail import detail_html, placed
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.row_parts import without_replaced
@@ -203,7 +205,7 @@ class _Details:
 
     def _fitting(self, page: Page, row: EvalRow, room: _ByteBudget) -> str:
         """The details of a row with texts as long as its share of the room allows."""
-        told = page.details(row) if page.details else None
+        told = placed(page.details(row), page.store) if page.details else None
         worked_out = differences(without_replaced(told or {}))
         share = max(LEAST_ROOM, room.share())
         html, size, used = "", 0, LIMITS[-1]
@@ -256,7 +258,8 @@ def _notes(page: Page, details: _Details) -> Iterator[str]:
     if details.cut:
         yield "Long texts are cut here."
     if details.left_out or details.cut:
-        yield f"“{command(page)}” shows any row whole, and “context-bench view” all of them."
+        view = f"context-bench view{store_option(visible(page.store, 300))}"
+        yield f"“{command(page)}” shows any row whole, and “{view}” all of them."
 
 
 def _printed(page: Page) -> str:
@@ -272,4 +275,4 @@ def command(page: Page) -> str:
     """The command that shows one row whole."""
     run = page.manifest.get("run")
     name = run.get("name") if isinstance(run, dict) else run
-    return f"context-bench diff {visible(name or 'RUN', 60)} EXAMPLE"
+    return f"context-bench diff {quote(visible(name or 'RUN', 300))} EXAMPLE{store_option(visible(page.store, 300))}"

@@ -163,6 +163,7 @@ def assemble(result: Result, *, title: str, details: Details | None, store: str 
     known = [section for section in sections if section is not None]
     verdicts = sentences(report)
     changed = changes(report)
+    store = store or str(mapping(manifest.get("run")).get("store") or "")
     add_charts(report, known)
     if (tokens_and_bill := headline(verdicts)) is not None:
         next((section for section in known if section.id in _MONEY), known[0]).charts.insert(0, tokens_and_bill)
@@ -200,6 +201,7 @@ def assemble(result: Result, *, title: str, details: Details | None, store: str 
         headline=[each.text for each in verdicts if each.kind == "run"],
         overview=overview(report),
         whole=whole_report(report, store),
+        store=store,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote, split
 from textwrap import wrap
 
 from rich import box
@@ -123,7 +124,7 @@ def _short(page: Page, width: int | None, color: bool) -> str:
     def lines(*parts: RenderableType) -> list[str]:
         return drawn(lambda _: parts, width=columns, color=color).rstrip("\n").split("\n") if parts else []
 
-    ending = lines(*_next(page))
+    ending = lines(*_next(page, columns))
     for shown in _shorter(page):
         blocks = [lines(*_head(page, columns)), lines(*_answer(shown, terms=False)), lines(*_one_table(shown, columns))]
         used = sum(len(block) + 1 for block in (*blocks, ending) if block)
@@ -171,12 +172,23 @@ def _noted(page: Page, lines: Callable[..., list[str]], room: int) -> list[str]:
     return shown
 
 
-def _next(page: Page) -> Iterator[Text]:
+def _next(page: Page, width: int) -> Iterator[Text]:
     yield Text(f"{_counted(page.examples, 'example')}, {_counted(len(page.rows), 'row')}", style="dim")
     if page.whole:
-        yield Text(f"All of it: {visible(page.whole, TEXT_LIMIT)}", style="dim")
+        yield _command("All of it:", page.whole, width, "dim")
     if command := next((card.command for card in page.cards if card.command not in ("", page.whole)), ""):
-        yield Text(f"Next: {visible(command, TEXT_LIMIT)}")
+        yield _command("Next:", command, width)
+
+
+def _command(label: str, command: str, width: int, style: str = "") -> Text:
+    """A command on as many lines as it takes, which a shell that they are copied to reads as one."""
+    lines, words = [label], [visible(quote(word), TEXT_LIMIT) for word in split(command)]
+    for place, word in enumerate(words, 1):
+        if place > 1 and cell_len(f"{lines[-1]} {word}") + 2 * (place < len(words)) > width:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return Text("\n".join(lines), style=style, no_wrap=True, overflow="ignore")
 
 
 def in_brief(page: Page) -> str:

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,9 @@ def write_report(
             **options,
         )
         own = families_of(result.manifest) if output == "table" and full else []
-        sys.stdout.write("".join(family.sections.below(result) for family in own))
+        told = copy(result)
+        told.manifest = with_store(result.manifest, shown.store if takes_page(output) else "")
+        sys.stdout.write("".join(family.sections.below(told) for family in own))
         return
     with replacing(out, "w", encoding="utf-8", newline="") as file:
         write(shown, output, file, **options)
@@ -78,25 +81,18 @@ def named(store: str) -> str:
     return "" if store in ("", DEFAULT_STORE) else redact(store)
 
 
+def with_store(manifest: Mapping[str, Any], store: str) -> dict[str, Any]:
+    """A manifest whose run says which store it is in, as commands name it; of the usual one nothing is said."""
+    run = manifest.get("run")
+    return {**manifest, "run": {**run, "store": store}} if store and isinstance(run, Mapping) else dict(manifest)
+
+
 def terminal() -> dict[str, Any]:
     """The width of stdout, and colours or not: 80 columns where it is no terminal, at most 120."""
     if not sys.stdout.isatty():
         return {"width": None, "color": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return {"width": min(120, shutil.get_terminal_size().columns), "color": not plain}
-
-
-def reused(counts: dict[str, Any]) -> str:
-    """A sentence on the rows taken from the store: their number, and the age of the oldest."""
-    age = counts.get("reused_age") or 0.0
-    unit, size = next(
-        ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size),
-        ("seconds", 1),
-    )
-    return (
-        f"{counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) "
-        "and were not run again"
-    )
 
 
 def exit_code(result: Any, executed: Any, max_failures: float, store: object = None) -> int:

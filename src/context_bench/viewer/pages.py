@@ -6,6 +6,7 @@ Runs, rows, one row with its neighbours; queries. Everything is escaped by the t
 
 from __future__ import annotations
 
+import shlex
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from context_bench.engine.store.browsing import ListedRun, Live, Place
 from context_bench.engine.store.remarks import MOST_NOTE, MOST_TAG, MOST_TAGS, MOST_TITLE, Remark, notes_of
 from context_bench.engine.store.row_lists import Facets, RowQuery, SearchHit, TextSearch
 from context_bench.engine.store.run_records import tags_in
-from context_bench.reports.detail import detail_html, turn_html
+from context_bench.reports.detail import detail_html, placed, turn_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.row_parts import page_limit
 from context_bench.viewer.example_lines import (
@@ -260,12 +261,12 @@ class RowView:
 
 
 class Library:
-    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches, of up to 1,000 hits, at
-    most 6.
+    """Reads one store; `named`: as commands must name it. Orders of rows are kept at 8 bytes a row, at most 16 of them;
+    searches, of up to 1,000 hits, at most 6.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, named: str = "") -> None:
+        self.store, self.named = store, named
         self._orders, self._searches, self._facets = RunCache(16), RunCache(6), RunCache(64)
         self._abouts: dict[int, tuple[float, RunAbout]] = {}
 
@@ -425,7 +426,8 @@ class Library:
     def _detail(self, run: ListedRun, row: EvalRow) -> Mapping[str, Any] | None:
         from context_bench.runner import detail_of
 
-        return detail_of(self.store, run.id, row.system, row.example_id, row.trial, dataset=row.dataset)
+        told = detail_of(self.store, run.id, row.system, row.example_id, row.trial, dataset=row.dataset)
+        return placed(told, self.named)
 
     def two_runs(self, names: list[str]) -> tuple[ListedRun, ListedRun]:
         """The two runs to be compared, the earlier one first. Raises `BadInput` unless there are two."""
@@ -467,6 +469,7 @@ def _environment() -> Environment:
     }
     made.filters = {
         **shared.filters,
+        "quoted": shlex.quote,
         "when": when,
         "duration": shown_duration,
         "short": shown_count,

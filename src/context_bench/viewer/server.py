@@ -26,7 +26,9 @@ from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable
 from context_bench.core.machine import home_folder
 from context_bench.engine.store.browsing import ListedRun, Place, open_reading
 from context_bench.llm.responders import SERVER_LOG
+from context_bench.reports.cards import store_option
 from context_bench.reports.visible_text import visible
+from context_bench.session.reporting import named
 from context_bench.viewer import pages
 from context_bench.viewer.editing import MOST_SENT, Handler, RunEditor
 from context_bench.viewer.example_lines import FORMS
@@ -196,7 +198,7 @@ class Viewer:
                 f"cannot listen on 127.0.0.1:{self._port} ({error.strerror or error}); choose another --port"
             ) from None
         self._door.port = runner.addresses[0][1]
-        self._runner, self._library = runner, Library(store)
+        self._runner, self._library = runner, Library(store, named(self._where))
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="context-bench-view")
         return self
 
@@ -262,7 +264,8 @@ class Viewer:
         if (reason := self._door.refusal(request)) is not None:
             return web.Response(text=reason, status=403)
         if request.method != hdrs.METH_GET and not (self._editor is not None and self._editor.takes(request)):
-            said = "This viewer only shows: GET and nothing else. `context-bench view --edit` starts one that writes."
+            starts = f"context-bench view --edit{store_option(self.library.named)}"
+            said = f"This viewer only shows: GET and nothing else. `{starts}` starts one that writes."
             if self._editor is not None:
                 said = "Nothing is written here; the forms of this viewer say where."
             return web.Response(text=said, status=405, headers={hdrs.ALLOW: "GET"})
@@ -313,7 +316,8 @@ class Viewer:
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         key = self._editor.key if self._editor is not None else None
-        html = pages.render(template, store=shown_place(self.library.store.name), key=key, **values)
+        place, option = shown_place(self.library.store.name), store_option(self.library.named)
+        html = pages.render(template, store=place, store_option=option, key=key, **values)
         return web.Response(
             body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8"
         )

@@ -372,7 +372,7 @@ def _deaf() -> None:
 
 def summarised(where: str, run: str, result_of: ResultOf) -> Worked:
     """The summary of a run (id)."""
-    return _outcome(lambda store: _summary(store, run, result_of), where)
+    return _outcome(lambda store: _summary(store, run, result_of, where), where)
 
 
 def compared(where: str, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
@@ -400,17 +400,18 @@ def _outcome(work: Callable[[Any], Worked], where: str) -> Worked:
     return replace(worked, at=time.time(), seconds=time.monotonic() - began)
 
 
-def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
+def _summary(store: Any, run: str, result_of: ResultOf, where: str) -> Worked:
     from context_bench.engine import run_of
     from context_bench.engine.store.browsing import listed_run
     from context_bench.engine.store.row_lists import facets
     from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
     from context_bench.reports.renderers import summarized
+    from context_bench.session.reporting import named
     from context_bench.session.runs import kept_page_of
 
     record = run_of(store, run)
-    page = kept_page_of(store, record.id) or build_page(result_of(store, record))
+    page = kept_page_of(store, record.id, where) or build_page(result_of(store, record), store=named(where))
     page.title, page.details = record.name, None
     datasets = facets(store, listed_run(store, record.id)).datasets
     rows_at = _rows_at(record.id, page.systems, datasets)

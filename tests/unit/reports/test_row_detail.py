@@ -3,12 +3,13 @@ known.
 """
 
 import re
+import shlex
 
 import pytest
 
 from context_bench.core.families import RowPart, RowStep, TextMark
 from context_bench.core.records import EvalRow
-from context_bench.reports.detail import command_for, detail_html, detail_text, readable_reason
+from context_bench.reports.detail import command_for, detail_html, detail_text, placed, readable_reason
 from context_bench.reports.exchanges import shown_exchanges
 from context_bench.reports.row_parts import page_limit
 
@@ -144,6 +145,15 @@ def test_the_limit_holds_and_says_what_is_cut(limit):
 def test_a_whole_page_needs_no_such_sentence():
     assert "--full" not in html({"response": LONG, "exchanges": [exchange([LONG], [LONG[:200]])], "where": WHERE})
     assert command_for({}) == ""
+
+
+def test_the_command_names_a_store_that_is_not_the_usual_one():
+    """As the page names it, which knows it; a row without a run has no command, in whatever store."""
+    found = placed({"question": "?", "where": WHERE}, "o'ther.db")
+    assert shlex.split(command_for(found["where"]))[-3:] == ["--store", "o'ther.db", "--full"]
+    assert placed({"where": WHERE}, "")["where"] == WHERE
+    assert placed({"question": "?"}, "other.db") == {"question": "?"}
+    assert placed(None, "other.db") is None
 
 
 HOSTILE = "</script></template><img src=x onerror=alert(1)>\x1b[2J\u202e\u200b\ud800\x00 [-x-] {{ 1 }}"

@@ -1,10 +1,13 @@
 """Sections of `explain` beside the bill: meters, recorded compactions, files that were read."""
 
 import json
+import shlex
 
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.core.records import Result
+from context_bench.traffic.sections import bill_pointer
 
 SUMMARY = "This session is being continued from a previous conversation that ran out.\n\nSummary:\nThe fees were read."
 
@@ -224,3 +227,11 @@ def test_a_replay_without_a_provider_is_billed_as_its_report_says(tmp_path, caps
     assert total["read"] / total["input"] == pytest.approx(figures["cache"]["cacheable_prefix_share"], abs=0.03)
     assert (bill["usd"], bill["input"]) == pytest.approx((total["usd"], total["input"]))
     assert total["output"] == 12 * 40  # of the log, not of what answered
+
+
+def test_the_commands_below_a_report_name_run_and_store_as_a_shell_needs_them():
+    told = bill_pointer(Result([], {}, manifest={"run": {"name": "it's", "store": "o'ther.db"}}))
+    name, store = shlex.quote("it's"), shlex.quote("o'ther.db")
+    assert f"context-bench show {name} --output html --store {store}\n" in told
+    assert told.endswith(f"context-bench explain {name} --store {store}\n")
+    assert bill_pointer(Result([], {}, manifest={})).endswith("context-bench explain last\n")

@@ -3,6 +3,7 @@
 import asyncio
 import html
 import re
+import shlex
 from contextlib import asynccontextmanager
 
 import pytest
@@ -142,6 +143,21 @@ async def test_a_watch_is_listed_and_found_by_its_title_and_tags(path):
         page = await text_of(session, "/watch?name=traffic")
         assert "<h1>Before it <" in page
         assert '<span class="tag">&lt;b&gt;team a</span>' in page
+
+
+async def test_commands_of_pages_name_their_run_and_store_as_a_shell_needs_them(path):
+    with open_store(path) as store:
+        open_watch(store, {}, name="it's a watch").end()
+        await run(store, "it's a run", [Speller("full", 2), Speller("short", 3)], examples(40))
+        ident = run_of(store, "it's a run").id
+    told = f"--store {shlex.quote(str(path))}"
+    async with seen(path) as session:
+        page = html.unescape(await text_of(session, "/watch?name=it%27s+a+watch"))
+        assert "context-bench watch --show " + shlex.quote("it's a watch") + f" {told}<" in page
+        summary = html.unescape(await text_of(session, f"/runs/{ident}/summary?part"))
+        commands = re.findall(r"<code>(context-bench .*?)</code>", summary)
+        assert commands
+        assert all(each.endswith(f" {told}") and shlex.quote("it's a run") in each for each in commands)
 
 
 def turn(number, **more):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, select
@@ -25,7 +26,9 @@ from context_bench.engine.store.sqlite import temporary_path
 #: Damaged values are looked for so long (seconds), and so many are named.
 PATIENCE, _MOST_NAMED = 30.0, 5
 _ADVICE = "put the file back from a copy of it, or measure those again in a new run"
-_EXPORT = "; `context-bench export --format jsonl` writes the rows that are whole and names the others"
+_EXPORT = (
+    "; `context-bench export RUN --format jsonl --store {name}` writes the rows that are whole and names the others"
+)
 #: Tables of rows, of which an export names what is damaged and writes the others.
 _OF_ROWS = frozenset({"outputs", "scores", "bodies", "calls", "forwarded"})
 
@@ -46,7 +49,9 @@ def explained(name: str, connection: Connection | None) -> Damaged:
             if len(found) > _MOST_NAMED:
                 break
     places = "; ".join(found[:_MOST_NAMED]) + ("; and more" if len(found) > _MOST_NAMED else "")
-    advice = _ADVICE + (_EXPORT if connection is not None and _exportable(found, connection) else "")
+    advice = _ADVICE + (
+        _EXPORT.format(name=quote(name)) if connection is not None and _exportable(found, connection) else ""
+    )
     return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {advice}")
 
 

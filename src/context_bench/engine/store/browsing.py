@@ -169,7 +169,7 @@ def listed_run(store: Store, run: str) -> ListedRun:
         row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
             raise UnknownName("run", run, newest_names(connection))
-        refuse_deleted(row)
+        refuse_deleted(row, store.name)
         return _listed(connection, row)
 
 

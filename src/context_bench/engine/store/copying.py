@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
+from shlex import quote
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
@@ -151,7 +152,8 @@ class _RunCopy:
             if there is not None and there.deleted is not None:
                 raise BadInput(
                     f"run {there.name!r} is marked as deleted in {self.target.name}; restore it there in "
-                    "`context-bench view --edit`, or remove it with `context-bench purge --deleted`"
+                    f"`context-bench view --edit --store {quote(self.target.name)}`, or remove it with `context-bench "
+                    f"purge --deleted --store {quote(self.target.name)}`"
                 )
             if there is not None and there.status != COPYING and self._is_whole(there):
                 return True

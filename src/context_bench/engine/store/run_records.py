@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 from uuid import uuid4
 
@@ -108,7 +109,7 @@ def run_of(store: Store, name: str) -> RunRecord:
             select(runs).where((runs.c.name == utf8_safe(name)) | (runs.c.id == utf8_safe(name)))
         ).first()
         if exact is not None:
-            return _whole(connection, exact)
+            return _whole(store, connection, exact)
         near = (
             connection.execute(
                 select(runs)
@@ -119,7 +120,7 @@ def run_of(store: Store, name: str) -> RunRecord:
             else []
         )
         if len(near) == 1:
-            return _whole(connection, near[0])
+            return _whole(store, connection, near[0])
         if near:
             raise BadInput(f"{name!r} is the beginning of several run ids; give more of it, or the run's name")
         raise UnknownName("run", name, newest_names(connection))
@@ -133,17 +134,18 @@ def newest_names(connection: Connection) -> list[str]:
     )
 
 
-def refuse_deleted(row: Row[Any]) -> None:
-    """Raise `BadInput` for a run that is marked as deleted."""
+def refuse_deleted(row: Row[Any], store: str) -> None:
+    """Raise `BadInput` for a run of the store of this name that is marked as deleted."""
     if row.deleted is not None:
+        place = f"--store {quote(store)}"
         raise BadInput(
-            f"run {row.name!r} is marked as deleted; restore it under *Deleted runs* of `context-bench view --edit`, "
-            "or remove it for good with `context-bench purge --deleted`"
+            f"run {row.name!r} is marked as deleted; restore it under *Deleted runs* of `context-bench view --edit "
+            f"{place}`, or remove it for good with `context-bench purge --deleted {place}`"
         )
 
 
-def _whole(connection: Connection, row: Row[Any]) -> RunRecord:
-    refuse_deleted(row)
+def _whole(store: Store, connection: Connection, row: Row[Any]) -> RunRecord:
+    refuse_deleted(row, store.name)
     if row.status == COPYING:
         raise BadInput(f"{row.name!r} is a copy that was broken off; the same `context-bench copy` goes on with it")
     return _record(connection, row)
@@ -261,11 +263,13 @@ class Begun:
     before: dict[str, Any] = field(default_factory=dict)  # the manifest of the time before
 
 
-def begin_run(connection: Connection, *, name: str | None, identity: str, again: bool, clock: Clock) -> Begun:
+def begin_run(
+    connection: Connection, store: str, *, name: str | None, identity: str, again: bool, clock: Clock
+) -> Begun:
     """Take up the run `name`, or without a name the latest unfinished one with the same `identity` (if `again`), else
     make a new one.
 
-    Call it with the store to yourself (`Database.alone`).
+    Call it with the store to yourself (`Database.alone`). `store`: its name, for messages.
 
     Raises `StoreUnusable` if another living process is at work on it.
     """
@@ -275,7 +279,7 @@ def begin_run(connection: Connection, *, name: str | None, identity: str, again:
         if found is None:
             found = connection.execute(select(runs).where(runs.c.id == utf8_safe(name))).first()
         if found is not None:
-            refuse_deleted(found)
+            refuse_deleted(found, store)
         if found is not None and busy(found, clock):
             raise StoreUnusable(
                 f"run {name!r} is being worked on by another process; wait for it, or give this one another --run name"

@@ -167,7 +167,9 @@ class Writer:
         """
         with self.store.writing() as connection:
             self.store.database.alone(connection)
-            begun = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
+            begun = begin_run(
+                connection, self.store.name, name=name, identity=identity, again=self.reuse != "none", clock=self.clock
+            )
             self._hold(connection, begun, works=True)
             self._at_work = begun.id
             AT_WORK.add(begun.id)

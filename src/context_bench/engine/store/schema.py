@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from sqlalchemy import Boolean, Column, Connection, Dialect, Engine, Float, Index, LargeBinary, MetaData, Table
@@ -400,7 +401,7 @@ def checked(engine: Engine, name: str, version: Callable[[Connection], str | Non
                 "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
             )
             raise StoreUnusable(
-                f"store {name} has {known}; `context-bench runs --store {name}` brings an older one up to date"
+                f"store {name} has {known}; `context-bench runs --store {quote(name)}` brings an older one up to date"
             )
         return engine
     except BaseException:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
+from context_bench.reports.visible_text import visible
 from context_bench.traffic import BILL
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
@@ -169,11 +171,14 @@ def _sessions(
 
 def bill_pointer(result: Result) -> str:
     """Name the place of the bill, for a report on a terminal."""
-    name = mapping(result.manifest.get("run")).get("name") or "last"
+    from context_bench.reports.cards import store_option
+
+    run = mapping(result.manifest.get("run"))
+    name, store = quote(visible(run.get("name") or "last", 300)), store_option(visible(run.get("store") or "", 300))
     return (
         "Where the tokens went, why the cache broke, the ten dearest items, and how much\n"
-        f"of each reach was achieved: context-bench show {name} --output html\n"
-        f"(or markdown, json); in short: context-bench explain {name}\n"
+        f"of each reach was achieved: context-bench show {name} --output html{store}\n"
+        f"(or markdown, json); in short: context-bench explain {name}{store}\n"
     )
 
 
