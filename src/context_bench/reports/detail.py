@@ -247,7 +247,7 @@ class Detail:
 
 
 def placed(told: Mapping[str, Any] | None, store: str) -> Mapping[str, Any] | None:
-    """What is told of a row, for who names its store this way in commands; `""` is the usual one."""
+    """Details of a row, for who names its store this way in commands; `""` is the usual one."""
     where = (told or {}).get("where")
     return {**(told or {}), "where": {**where, "store": store}} if store and where else told
 
