@@ -32,7 +32,8 @@ async def store(tmp_path, monkeypatch):
     monkeypatch.setattr(browsing, "COLUMNS_FROM", 1)
     with open_store(tmp_path / "s.db") as opened:
         systems = [Speller("full"), Speller("short", wrong=4, fails=13)]
-        await run(opened, "first", systems, examples(60), evaluators=[Marks(), Moody()])
+        asked = [{**each, "qa_type": "when"} if at % 3 else each for at, each in enumerate(examples(60))]
+        await run(opened, "first", systems, asked, evaluators=[Marks(), Moody()])
         yield opened
 
 
@@ -42,6 +43,23 @@ def asked():
             yield row_lists.RowQuery(system, dataset, failed, sort, descending)
     for change, dataset, sort in product(row_lists.CHANGES, ("", "odd"), ("", "latency")):
         yield row_lists.RowQuery(dataset=dataset, sort=sort, change=change, score="f1", baselines=BASELINES)
+
+
+@pytest.mark.parametrize("most", [1, 1_000])
+async def test_rows_of_a_kind_are_listed_by_columns_unless_there_are_many_kinds(store, monkeypatch, most):
+    monkeypatch.setattr(browsing, "_MOST_KINDS", most)
+    record, listed = run_of(store, "first"), browsing.listed_run(store, "first")
+    wanted = [
+        row_lists.RowQuery(kind=kind, sort=sort, descending=True, failed=failed)
+        for kind, sort, failed in product(("when", "unknown", "nobody"), ("", "latency"), (False, True))
+    ]
+    wanted.append(row_lists.RowQuery(kind="when", change="lost", score="f1", baselines=BASELINES))
+    expected = [list(row_lists.places(store, listed, each)) for each in wanted]
+    assert len({tuple(each) for each in expected}) > 6
+    browsing.keep_columns_of(store, record.id, kept_page(store, record.id)[0])
+    if most > 1:
+        monkeypatch.setattr(row_lists, "_places", forbidden)
+    assert [list(row_lists.places(store, listed, each)) for each in wanted] == expected
 
 
 def forbidden(*_):

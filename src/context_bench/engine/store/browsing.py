@@ -249,6 +249,7 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
 _COLUMN = b"column\n"  # no JSON begins so: what is kept under this can be no body of a row
 _MARK = len(_COLUMN) + 16
 _MOST = 64  # columns: whatever scores are called, as many numbers a row are held
+_MOST_KINDS = 1_000  # of question that are kept by name
 _p = schema.plan.c
 _PLACE = _p.arm * (1 << ARM_BITS) + _p.position * (1 << POSITION_BITS) + _p.trial
 #: Rows of a run from which columns are kept: fewer are sorted as fast by reading them.
@@ -279,7 +280,8 @@ class RunColumns:
     """
 
     def __init__(self, store: Store, head: Mapping[str, Any]) -> None:
-        self._store, self._names, self._datasets, self._all = store, head["names"], head["datasets"], head["all"]
+        self._store, self._names, self._all = store, head["names"], head["all"]
+        self._texts = {"dataset": head["datasets"], "kind": head.get("kinds")}
         self.places = self._read("places", "<i8")
 
     def _read(self, name: str, kind: str) -> np.ndarray[Any, Any]:
@@ -303,9 +305,13 @@ class RunColumns:
         """Are rows sorted by this as they would be by reading them?"""
         return self._all or not sort.startswith("score:") or utf8_safe(sort) in self._names
 
-    def number_of(self, dataset: str) -> float:
-        """The number of this dataset in its column; NaN, which nothing equals, for one that no row is of."""
-        return self._datasets.index(dataset) + 1.0 if dataset in self._datasets else nan
+    def are(self, name: str, text: str) -> np.ndarray[Any, Any] | None:
+        """Mark the rows of this `dataset` or `kind` of question; `None` where that was not kept."""
+        texts = self._texts[name]
+        if texts is None:
+            return None
+        found: np.ndarray[Any, Any] = self.column(name) == (texts.index(text) + 1.0 if text in texts else nan)
+        return found
 
     def of_arm(self, arm: int, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Places of one system, in order, and the numbers of this column."""
@@ -313,8 +319,9 @@ class RunColumns:
         return self.places[here], self.column(name)[here]
 
 
-def gathered(store: Store, run: int) -> tuple[dict[str, bytes], list[str]]:
-    """Every column of a run (number) as bytes, by name, and the names of its datasets in the order of their numbers.
+def gathered(store: Store, run: int) -> tuple[dict[str, bytes], list[str], list[str] | None]:
+    """Every column of a run (number) as bytes, by name, and its datasets and kinds of question in the order of their
+    numbers; `None` where there are too many kinds.
 
     One pass over the rows, some 16 bytes a row and number in memory.
     """
@@ -322,7 +329,7 @@ def gathered(store: Store, run: int) -> tuple[dict[str, bytes], list[str]]:
 
     with store.reading() as connection:
         connection = connection.execution_options(stream_results=True)
-        found, numbers = _numbers(connection, run)
+        found, numbers, kinds = _numbers(connection, run)
         places = np.frombuffer(found, dtype=np.int64) if found else np.empty(0, dtype=np.int64)
         positions = places >> POSITION_BITS & 0xFFFFFFFF
         columns = {name: np.frombuffer(values) if values else np.empty(0) for name, values in numbers.items()}
@@ -342,8 +349,8 @@ def gathered(store: Store, run: int) -> tuple[dict[str, bytes], list[str]]:
             at = int(np.searchsorted(places, place, sorter=order))
             if at < len(places) and places[order[at]] == place:
                 columns["failure"][order[at]] = rank
-    named = {"places": places.astype("<i8").tobytes()}
-    return named | {name: values.astype("<f8").tobytes() for name, values in columns.items()}, datasets
+    named = {name: values.astype("<f8").tobytes() for name, values in columns.items()}
+    return {"places": places.astype("<i8").tobytes()} | named, datasets, kinds
 
 
 def _spread(numbered: Iterable[Any], positions: Any) -> Any:
@@ -359,9 +366,9 @@ def _spread(numbered: Iterable[Any], positions: Any) -> Any:
     return table[positions]
 
 
-def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, array[float]]]:
+def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, array[float]], list[str] | None]:
     """Places in the order of the plan, and what rows are sorted by of numbers: of several evaluators that give a score
-    the last one's counts, as in `rows`.
+    the last one's counts, as in `rows`. Then the kinds of question, unless there are many.
     """
     p, o, s, links = schema.plan, schema.outputs, schema.scores, schema.run_evaluators
     tables = (
@@ -369,17 +376,17 @@ def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, ar
         .outerjoin(s, s.c.output == p.c.output)
         .outerjoin(links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run))
     )
-    of_output = (o.c.input_tokens, o.c.output_tokens, o.c.latency, o.c.usage)
+    of_output = (o.c.input_tokens, o.c.output_tokens, o.c.latency, o.c.usage, o.c.metadata)
     query = select(_PLACE, links.c.ordinal, s.c["values"], *of_output).select_from(tables)
     query = query.where(p.c.run == run, p.c.output.is_not(None))
     found = array("q")
-    columns: dict[str, array[float]] = {name: array("d") for name in ("sent", "forwarded", "latency", "cost")}
-    sent, forwarded, latency, cost = columns.values()
-    known = _ScoreCache()
+    columns: dict[str, array[float]] = {name: array("d") for name in ("sent", "forwarded", "latency", "cost", "kind")}
+    sent, forwarded, latency, cost, kind = columns.values()
+    known, kinds, numbered = _ScoreCache(), _Kinds(), dict[str, int]()
     for arm, _ in arms_of(connection, run):
         last = -1
         ordered = query.where(p.c.arm == arm).order_by(p.c.position, p.c.trial, links.c.ordinal)
-        for place, ordinal, values, read, told, seconds, usage in map(tuple, connection.execute(ordered)):
+        for place, ordinal, values, read, told, seconds, usage, facts in map(tuple, connection.execute(ordered)):
             if place != last:
                 last = place
                 found.append(place)
@@ -387,6 +394,8 @@ def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, ar
                 forwarded.append(nan if told is None else told)
                 latency.append(nan if seconds is None else seconds)
                 cost.append(nan if usage is None else known.cost(usage))
+                if len(numbered) <= _MOST_KINDS:
+                    kind.append(numbered.setdefault(kinds[facts], len(numbered) + 1))
             if ordinal is not None and values is not None:
                 for name, value in known[values]:
                     column = columns.get(name)
@@ -396,9 +405,11 @@ def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, ar
                         column = columns[name] = array("d")
                     _fill(column, len(found))
                     column[-1] = value
+    if len(numbered) > _MOST_KINDS:
+        del columns["kind"]
     for column in columns.values():
         _fill(column, len(found))
-    return found, columns
+    return found, columns, list(numbered) if "kind" in columns else None
 
 
 def _fill(column: array[float], size: int) -> None:
@@ -430,11 +441,11 @@ def keep_columns_of(store: Store, run: str, state: str) -> None:
     r = schema.runs.c
     with store.reading() as connection:
         number = connection.scalar(select(r.number).where(r.id == run))
-    columns, datasets = gathered(store, int(number or 0))
+    columns, datasets, kinds = gathered(store, int(number or 0))
     mark = _COLUMN + body_key(run.encode())  # no two runs share a column, so each can be deleted with its run
     bodies = {name: mark + data for name, data in columns.items()}
     names = {name: body_key(data).hex() for name, data in bodies.items()}
-    head = {"names": names, "datasets": datasets, "all": len(columns) <= _MOST}
+    head = {"names": names, "datasets": datasets, "kinds": kinds, "all": len(columns) <= _MOST}
     keep_columns(store, run, state, mark + dumps(head), list(bodies.values()))
 
 
@@ -452,27 +463,35 @@ def columns_of(store: Store, run: ListedRun) -> RunColumns | None:
 
 
 def of_kind(store: Store, run: ListedRun, found: array[int], kind: str) -> array[int]:
-    """Those of the packed places `found` whose question is of this kind, by the metadata of their rows; in order."""
+    """Those of the packed places `found` whose question is of this kind, by the metadata of their rows; in order. All
+    of them without a kind.
+    """
     import numpy as np
 
+    if not kind:
+        return found
     p, o = schema.plan.c, schema.outputs.c
     place = p.arm * (1 << ARM_BITS) + p.position * (1 << POSITION_BITS) + p.trial
     query = select(place, o.metadata).select_from(schema.plan.join(schema.outputs, o.id == p.output))
-    told, wanted = dict[bytes | None, bool](), array("q")
+    kinds, wanted = _Kinds(), array("q")
     with store.reading() as connection:
         for arm, _ in run.systems:
             rows = connection.execution_options(stream_results=True).execute(
                 query.where(p.run == run.number, p.arm == arm)
             )
-            for packed, metadata in rows:
-                if (asked := told.get(metadata)) is None:
-                    asked = kind_in(unpacked(metadata, {})) == kind
-                    if len(told) < _MOST_TOLD:
-                        told[metadata] = asked
-                if asked:
-                    wanted.append(packed)
+            wanted.extend(packed for packed, metadata in rows if kinds[metadata] == kind)
     every = np.asarray(found, dtype=np.int64)
     return array("q", every[np.isin(every, np.asarray(wanted, dtype=np.int64))].tobytes())
 
 
-_MOST_TOLD = 10_000  # metadata that are remembered: those of many rows are alike
+class _Kinds(dict[bytes | None, str]):
+    """The kind of question in packed metadata; those of many rows are alike, and remembered as long as they are few."""
+
+    def __missing__(self, metadata: bytes | None) -> str:
+        found = kind_in(unpacked(metadata, {}))
+        if len(self) < _MOST_METADATA:
+            self[metadata] = found
+        return found
+
+
+_MOST_METADATA = 10_000

@@ -123,8 +123,7 @@ def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     change_asked(asked.change)
     columns = columns_of(store, run)
     found = _by_columns(columns, run, asked)
-    found = _places(store, run, asked) if found is None else found
-    found = of_kind(store, run, found, asked.kind) if asked.kind else found
+    found = of_kind(store, run, _places(store, run, asked), asked.kind) if found is None else found
     return _changed(store, run, asked, found, columns) if asked.change else found
 
 
@@ -137,8 +136,11 @@ def _by_columns(columns: RunColumns | None, run: ListedRun, asked: RowQuery) -> 
     if not _counted(asked):
         _order(asked.sort, run.number)
     wanted = np.isin(columns.places >> ARM_BITS, _arms(run, asked))
-    if asked.dataset:
-        wanted &= columns.column("dataset") == columns.number_of(asked.dataset)
+    for name, text in (("dataset", asked.dataset), ("kind", asked.kind)):
+        if text:
+            if (here := columns.are(name, text)) is None:
+                return None
+            wanted &= here
     if asked.failed:
         wanted &= ~np.isnan(columns.column("failure"))
     places = columns.places[wanted]
