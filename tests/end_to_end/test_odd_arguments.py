@@ -2,13 +2,16 @@
 a fault.
 """
 
+import contextlib
 import json
 import os
 import random
+import threading
 
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.core import machine
 
 _CODES = (0, 1, 2, 3, 4)
 _FILES = {
@@ -35,6 +38,32 @@ _WITH_A_FILE = [
     ["compress", "cache", "{}"],
     ["replay", "{}", "--proxy", "http://127.0.0.1:9", "--store", "s.db"],
     ["judge", "calibrate", "last", "{}", "--store", "s.db"],
+]
+_ALSO_WITH_A_FILE = [
+    ["run", "--system", "full", "--upstream", "scripted:{}", "--dataset", "rows.jsonl", "--store", "n.db"],
+    ["serve", "--system", "full", "--upstream", "scripted:{}", "--port", "0"],
+    ["compress", "run", "{}", "--system", "head_tail:keep=0.5", "--upstream", "echo", "--store", "n.db"],
+    ["compress", "run", "--config", "{}", "--store", "n.db"],
+    ["memory", "audit", "{}"],
+    ["memory", "run", "--config", "{}", "--store", "n.db"],
+    ["memory", "doctor", "--system", "http:{}"],
+    ["memory", "doctor", "--system", "cli:{}"],
+    ["memory", "cortex-compare", "--baseline", "{}", "--current", "{}"],
+    ["trace", "convert", "{}", "--out", "x.jsonl"],
+    ["trace", "compare", "{}", "{}"],
+    ["trace", "show", "rows.jsonl", "--gold", "{}"],
+    ["trace", "score", "--trace", "rows.jsonl", "--gold", "rows.jsonl", "--join", "{}", "--out-dir", "scored"],
+    ["trace", "score", "--trace", "rows.jsonl", "--gold", "{}", "--out-dir", "scored"],
+    ["explain", "{}"],
+    ["explain", "rows.jsonl", "--against", "{}"],
+    ["judge", "label", "last", "--labels", "{}", "--store", "s.db"],
+    ["gate", "last", "--against", "{}", "--store", "s.db"],
+    ["agent", "{}", "--arm", "base=", "--upstream", "echo", "--store", "n.db", "--", "true"],
+    ["model", "serve", "--gguf", "{}"],
+    ["plot", "{}", "--kind", "scores", "--out", "x.svg"],
+    ["show", "last", "--store", "s.db", "--out", "{}"],
+    ["export", "last", "--store", "s.db", "--format", "jsonl", "--out", "{}"],
+    ["tap", "--upstream", "http://127.0.0.1:9", "--port", "0", "--out", "{}"],
 ]
 _ODD = ["", "0", "-1", "nan", "inf", "1e400", "9" * 400, "x" * 5_000, "\udcff", "\x1b[31m", "../..", "-", "\u202e"]
 _WITH_A_WORD = [
@@ -75,6 +104,9 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
         patch.setenv("XDG_CACHE_HOME", str(made / "cache"))
+        patch.setattr(machine, "_WRITER", 0.01)
+        os.mkfifo(made / "pipe.jsonl")
+        (made / "device.jsonl").symlink_to("/dev/zero")
         (made / "rows.jsonl").write_text(rows)
         assert main(["import", "rows.jsonl", "--name", "r", "--store", "s.db"]) == 0
         for name, data in _FILES.items():
@@ -100,6 +132,7 @@ def _well_said(argv, capsys):
     for word in ("Traceback", "fault of context-bench", "the plug-in"):
         assert word not in said + out, (argv, said)
     assert "\x1b[31m" not in said, argv
+    return said + out, code
 
 
 @pytest.mark.parametrize("argv", _WITH_A_FILE, ids=" ".join)
@@ -107,6 +140,44 @@ def test_files_of_every_kind(argv, folder, capsys):
     for name in _FILES:
         path = f"{name} \udcff.jsonl"
         _well_said([each.replace("{}", path) for each in argv], capsys)
+
+
+@pytest.mark.parametrize("argv", [*_WITH_A_FILE, *_ALSO_WITH_A_FILE], ids=" ".join)
+def test_a_pipe_that_nobody_has_and_a_device_are_told_and_neither_waited_for_nor_read_on(argv, folder, capsys):
+    for name in ("pipe", "device"):
+        if name == "device" and ("--out" in argv and argv[argv.index("--out") + 1] == "{}"):
+            continue  # to write into one is what was asked for
+        said, code = _well_said([each.replace("{}", f"{name}.jsonl") for each in argv], capsys)
+        assert code in (1, 2), said
+        assert said, argv
+
+
+def test_a_pipe_that_somebody_writes_is_read_to_its_end(folder, capsys):
+    rows = (folder / "rows.jsonl").read_bytes() * 30_000
+    with _written(rows) as name:
+        said, code = _well_said(["run", "--config", name, "--store", "p.db"], capsys)
+        assert (code, "not valid TOML" in said) == (2, True)
+    with _written(b"name = 1\n") as name:
+        said, code = _well_said(["run", "--config", name, "--store", "p.db"], capsys)
+        assert "name" in said
+
+
+@contextlib.contextmanager
+def _written(data):
+    """The name of a pipe, as a shell's `<(...)` gives it."""
+    out, into = os.pipe()
+
+    def write():
+        with contextlib.suppress(BrokenPipeError), os.fdopen(into, "wb") as file:
+            file.write(data)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        yield f"/dev/fd/{out}"
+    finally:
+        os.close(out)
+        writing.join()
 
 
 @pytest.mark.parametrize("argv", _WITH_A_WORD, ids=" ".join)

@@ -18,6 +18,7 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
+from context_bench.core.machine import file_bytes, file_text
 from context_bench.core.numbers import real, whole
 from context_bench.judge.calibration import Calibration, JudgedUnit, Labelled, calibrate as calibrated
 from context_bench.reports.visible_text import visible
@@ -284,7 +285,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 
 def _mend(labels: Path) -> None:
     """Take away a last line that was cut off while it was written."""
-    if labels.exists() and not (data := labels.read_bytes()).endswith(b"\n"):
+    if labels.exists() and not (data := file_bytes(labels)).endswith(b"\n"):
         labels.write_bytes(data[: data.rfind(b"\n") + 1])
 
 
@@ -338,7 +339,7 @@ def read_labels(files: Sequence[Path]) -> list[dict[str, Any]]:
     rows = []
     for path in files:
         try:
-            lines = path.read_text("utf-8", "replace").split("\n")
+            lines = file_text(path, "replace").split("\n")
         except OSError as error:
             raise BadInput(
                 f"{path}: {error.strerror or error}; expected a file that `context-bench judge label` wrote"

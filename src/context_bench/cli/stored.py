@@ -16,6 +16,7 @@ import typer
 
 from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.machine import file_bytes
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
 from context_bench.session.offers import DEFAULT_STORE
@@ -435,7 +436,7 @@ def _charts_of_file(file: Path) -> list[Chart]:
     from context_bench.results import EvalResult
 
     try:
-        read = load_json(file.read_bytes())
+        read = load_json(file_bytes(file))
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror or error}") from None
     except ValueError as error:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
+from context_bench.core.machine import opened
 from context_bench.core.protocols import Compressor, Metric
 from context_bench.core.records import EvalRow, Example, Result
 from context_bench.wire.lossless import REWRITINGS
@@ -198,7 +200,7 @@ def read_results(path: str | Path) -> tuple[dict[str, Any], list[Asked]]:
     texts: dict[str, str] = {}
     answers: list[Asked] = []
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        with TextIOWrapper(opened(path), "utf-8") as file:
             for number, line in enumerate(file, 1):
                 item = _object(line, path, number)
                 if number == 1:

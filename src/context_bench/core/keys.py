@@ -21,6 +21,8 @@ from typing import Any
 
 import orjson
 
+from context_bench.core.machine import opened
+
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces, no ASCII escapes: equal values give equal text.
@@ -142,7 +144,7 @@ def keyed_digest(key: str, value: Any, length: int = 24) -> str:
 
 def hash_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hex digits. Raises `OSError`."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,15 +1,18 @@
 """The machine below a command: its clock, its C allocator (one heap for all threads, and what is free given back to the
 system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders,
-which process this is, and programs that it starts.
+files that the user names, which process this is, and programs that it starts.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
+import io
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -178,6 +181,106 @@ class ManualClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+#: Bytes of the longest line, and of all that is taken from a pipe; of a file that is read whole.
+LINE_LIMIT, FILE_LIMIT = 2**28, 2**30
+_BUFFER = 2**18  # Python reads a line that goes beyond the buffer byte by byte
+_WRITER, _SILENCE = 1.0, 60.0  # seconds that are waited for the other end of a pipe, and for what it writes
+
+
+def opened(path: str | Path) -> io.BufferedReader | io.BytesIO:
+    """A file that the user named, or that lies in a folder of theirs, opened to read its bytes or its lines.
+
+    It never waits for ever and never goes on without end: devices (but the null device) and sockets are refused, a pipe
+    is read to its end at once, and a line is at most `LINE_LIMIT` bytes. Raises `OSError` with the reason, there and
+    while lines are read.
+    """
+    if isinstance(path, Path) and type(path).open not in (Path.open, type(Path()).open):
+        return path.open("rb")  # what is held in memory under a name
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        about = os.fstat(handle)
+        if stat.S_ISFIFO(about.st_mode):
+            return io.BytesIO(_piped(handle, str(path)))
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        null = stat.S_ISCHR(about.st_mode) and about.st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116
+        if not (stat.S_ISREG(about.st_mode) or null):
+            raise OSError(errno.EINVAL, "a device, not a file", str(path))
+        raw = io.FileIO(os.dup(handle), "rb")
+        raw.name = str(path)
+        return _Lines(raw, _BUFFER)
+    finally:
+        os.close(handle)
+
+
+def file_bytes(path: str | Path, most: int = FILE_LIMIT) -> bytes:
+    """All bytes of a file that the user named, as `opened` gives it. Raises `OSError`, also for more than `most`."""
+    with opened(path) as file:
+        plain = isinstance(file, _Lines)
+        size = os.fstat(file.fileno()).st_size if plain else len(data := file.read())
+        if size > most:
+            raise OSError(errno.EFBIG, f"more than {most >> 20:,} MiB", str(path))
+        return file.read(max(size, 2**16)) if plain else data  # what is added meanwhile would have no end
+
+
+def file_text(path: str | Path, errors: str = "strict", most: int = 2**26) -> str:
+    """The text of such a file in UTF-8, its lines ended by line feeds. Raises `OSError`, `UnicodeDecodeError`."""
+    return file_bytes(path, most).decode("utf-8", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+class _Lines(io.BufferedReader):
+    """A file whose lines are bounded."""
+
+    def __next__(self) -> bytes:
+        if not (line := self.readline(LINE_LIMIT + 1)):
+            raise StopIteration
+        if len(line) > LINE_LIMIT:
+            raise OSError(errno.EFBIG, f"a line of more than {LINE_LIMIT >> 20} MiB", str(self.name))
+        return line
+
+
+def _piped(handle: int, name: str) -> bytes:
+    """All that is written into a pipe whose descriptor does not block."""
+    import select
+
+    waiting, found, until = select.poll(), bytearray(), time.monotonic() + _WRITER
+    waiting.register(handle, select.POLLIN)
+    while len(found) <= LINE_LIMIT:
+        try:
+            data = os.read(handle, 2**20)
+        except BlockingIOError:  # somebody has it open who has not written yet
+            if not waiting.poll(_SILENCE * 1000):
+                raise OSError(errno.EINVAL, f"a pipe that says nothing for {_SILENCE:.0f} s", name) from None
+            continue
+        found += data
+        if data:
+            continue
+        if found or any(event & select.POLLHUP for _, event in waiting.poll(0)):
+            return bytes(found)
+        if not waiting.poll(max(0.0, until - time.monotonic()) * 1000) and time.monotonic() >= until:
+            raise OSError(errno.EINVAL, "a pipe that nobody writes into; it is read once: keep it as a file", name)
+    raise OSError(errno.EFBIG, f"a pipe of more than {LINE_LIMIT >> 20} MiB: keep it as a file", name)
+
+
+def opener(path: str, flags: int) -> int:
+    """As `open` takes one, for a file that is written: a pipe that nobody reads is an `OSError`, not waited for."""
+    if not stat.S_ISFIFO(os.stat(path).st_mode):  # noqa: PTH116
+        return os.open(path, flags, 0o600)
+    until = time.monotonic() + _WRITER
+    while True:
+        try:
+            handle = os.open(path, flags & ~os.O_RDWR | os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() >= until:
+                raise OSError(errno.ENXIO, "a pipe that nobody reads", path) from None
+            time.sleep(0.02)
+            continue
+        os.set_blocking(handle, True)
+        return handle
+
+
 def process_mark() -> str:
     """Names this process, so that another one can tell whether it still lives."""
     pid = os.getpid()
@@ -185,15 +288,14 @@ def process_mark() -> str:
 
 
 def _host() -> str:
+    import hashlib  # the help of commands needs neither
     import platform
-
-    from context_bench.core.keys import hash_text  # the help of commands needs none
 
     try:  # containers of one machine may share its name, not its processes
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError:
         space = ""
-    return hash_text(f"{platform.node()} {space}", 12)
+    return hashlib.sha256(f"{platform.node()} {space}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def _started(pid: int) -> str:

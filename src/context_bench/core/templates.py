@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from context_bench.core.errors import BadInput, MissingExtra
+from context_bench.core.machine import file_text
 
 #: Parts of one dotted key. tomllib takes time that grows with their square.
 _MOST_PARTS = 100
@@ -123,7 +124,7 @@ def read_description(path: str | Path) -> dict[str, Any]:
     """The table in a TOML file, or in a YAML one if PyYAML is installed; `BadInput`, `MissingExtra`."""
     path = Path(path)
     try:
-        text = path.read_text("utf-8")
+        text = file_text(path)
         given = load_yaml(text) if path.suffix.lower() in (".yaml", ".yml") else load_toml(text)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None

@@ -21,6 +21,7 @@ import orjson
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
+from context_bench.core.machine import opened
 from context_bench.core.records import Example
 from context_bench.core.rows import skip
 from context_bench.datasets.readers import LineOfJson, json_line, lines_of_json
@@ -251,7 +252,7 @@ class Content:
     @cached_property
     def sha256(self) -> str:
         """In hex digits. The file is read once. Raises `OSError`."""
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             self._state = _state(os.fstat(file.fileno()))
             return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, AnyStr, NamedTuple, cast
 
 from context_bench.core.errors import BadInput, archive_faults, needed
+from context_bench.core.machine import opened
 
 
 class LineOfJson(NamedTuple):
@@ -41,7 +42,7 @@ class LineOfJson(NamedTuple):
 def lines_of_json(path: Path) -> Generator[LineOfJson, None, None]:
     """Every line of a file that is not blank. A byte-order mark and CRLF are fine."""
     try:
-        with path.open("rb", buffering=2**18) as file:  # a line that goes beyond the buffer is read byte by byte
+        with opened(path) as file:
             yield from _lines_of_json(_bounded(file, str(path)), str(path))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
@@ -141,7 +142,7 @@ def rows_of(path: Path, name: str | None = None, batch: int = 64) -> Iterator[di
         yield from parquet_rows(path, batch)
         return
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             yield from rows_from(file, called, str(path))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error

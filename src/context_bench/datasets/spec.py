@@ -34,6 +34,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.machine import file_text
 from context_bench.core.records import Example
 from context_bench.core.templates import load_toml
 from context_bench.datasets.prepare import FUNCTIONS, LETTERS, Row, RowSource, is_list, lettered, text_of
@@ -220,7 +221,7 @@ def _lines(fault: Any) -> list[str]:
 def read(path: Path) -> DatasetSpec:
     """The dataset described by the TOML file at `path`."""
     try:
-        return parse(path.read_text("utf-8"), f"dataset file {path}")
+        return parse(file_text(path), f"dataset file {path}")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read dataset file {path}: {error}") from error
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, MissingExtra, PreflightFailed
 from context_bench.core.keys import hash_text, load_json, stable_hash
-from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, file_bytes, file_text
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.core.rubric import (
@@ -434,11 +434,11 @@ def rubric_of(rubric: Rubric | str | Path | None) -> Rubric:
 
 def _decoded(path: Path) -> Any:
     if path.suffix == ".json":
-        return load_json(path.read_bytes())
+        return load_json(file_bytes(path))
     if path.suffix not in (".yaml", ".yml"):
-        return load_toml(path.read_text("utf-8"))
+        return load_toml(file_text(path))
     try:
-        return load_yaml(path.read_text("utf-8"))
+        return load_yaml(file_text(path))
     except ImportError:
         raise MissingExtra("a rubric in YAML", "memory") from None
 

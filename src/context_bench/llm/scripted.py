@@ -71,7 +71,7 @@ from typing import Any
 
 from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
-from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, file_text
 from context_bench.core.records import Usage
 from context_bench.core.templates import load_toml
 from context_bench.llm.responders import Delivery, ResponderError, Staged, counted, prompt_of
@@ -330,7 +330,7 @@ def _read(script: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]) 
     path = Path(script)
     thing = f"The script {path}"
     try:
-        text = path.read_text("utf-8")
+        text = file_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise BadSpec(thing, [f"it cannot be read: {error}"]) from None
     try:

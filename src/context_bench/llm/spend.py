@@ -20,6 +20,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.keys import load_json
+from context_bench.core.machine import file_bytes
 from context_bench.core.numbers import count, real
 from context_bench.core.protocols import Prices, method
 from context_bench.core.records import Usage
@@ -271,7 +272,7 @@ def spend_stated(source: str) -> float:
 
 
 def _json_lines(path: Path) -> list[Any]:
-    data = path.read_bytes()
+    data = file_bytes(path)
     try:
         whole = load_json(data)
     except ValueError:

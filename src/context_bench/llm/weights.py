@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, install_line, needed, uv_program
 from context_bench.core.keys import hash_file
-from context_bench.core.machine import cache_folder as cache_folder
+from context_bench.core.machine import cache_folder as cache_folder, opened
 from context_bench.llm.redact import redact
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _installed(wanted: Weights) -> Iterator[Path]:
 
 def _checked_gguf(path: Path, what: str) -> Path:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             if file.read(4) == b"GGUF":
                 return path
         raise BadInput(f"{what} {str(path)!r} is not a GGUF file")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import file_bytes
 from context_bench.core.text import normalise, tokens
 from context_bench.core.tokens import utf8_safe
 
@@ -210,7 +211,7 @@ def read_export(path: str | Path) -> MemoryExport:
     """Read a JSON or JSONL export; `BadInput` if the file is none, or holds no memory."""
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig", "replace")
+        text = file_bytes(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     entries = list(_entries(_parsed(text, path), 0))

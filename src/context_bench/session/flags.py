@@ -30,6 +30,7 @@ from typing import (
 import typer
 
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.machine import file_text
 from context_bench.session.offers import Misfit, Misfits, ValueReader, json_of, too_far
 
 
@@ -332,7 +333,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     from context_bench.core.templates import load_toml
 
     try:
-        read = load_toml(path.read_text("utf-8"))
+        read = load_toml(file_text(path))
     except OSError as error:
         raise BadInput(f"--config {path}: {error.strerror}") from None
     except ValueError as error:

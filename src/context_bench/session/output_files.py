@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from context_bench.core.errors import BadInput
 from context_bench.core.lazy import LazyModule
+from context_bench.core.machine import opener
 
 if TYPE_CHECKING:
     from rich import cells as rich_cells
@@ -193,7 +194,7 @@ def replacing(path: Path, mode: str, **how: Any) -> Iterator[IO[Any]]:
     What is no plain file (a pipe, a device) is written as it is. Raises `BadInput` where it cannot be written.
     """
     if path.exists() and not path.is_file():
-        with _explained(path), path.open(mode, **how) as stream:
+        with _explained(path), open(path, mode, opener=opener, **how) as stream:
             yield stream
         return
     target = Path(os.path.realpath(path))  # a link stays a link

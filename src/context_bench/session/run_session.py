@@ -10,6 +10,7 @@ from typing import Any
 
 from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
+from context_bench.core.machine import opened
 from context_bench.core.records import Call
 from context_bench.core.tokens import unload_vocabularies
 from context_bench.llm.redact import key_in
@@ -429,7 +430,7 @@ def _size(dataset: Any, limit: int | None) -> int | None:
         return None  # `-n` limits sessions, conversations or tasks there
     size = None
     if dataset.name.endswith(".jsonl"):
-        with Path(dataset.name).expanduser().open("rb") as file:
+        with opened(Path(dataset.name).expanduser()) as file:
             size = sum(not line.isspace() for line in file)
     elif dataset.name in datasets_known():
         size = describe(dataset.name).get("size")

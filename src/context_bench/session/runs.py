@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import file_bytes
 from context_bench.core.records import Call
 from context_bench.session import interrupts, run_parts
 from context_bench.session.flags import own, takes
@@ -319,7 +320,7 @@ def read_json(path: Path) -> dict[str, Any]:
     from context_bench.core.keys import load_json
 
     try:
-        document = load_json(path.read_bytes())
+        document = load_json(file_bytes(path))
     except ValueError as error:
         raise BadInput(f"{path} is not JSON: {error}") from None
     except OSError as error:

@@ -30,6 +30,7 @@ from typing import IO, Any, Protocol, Self
 
 from context_bench.core.errors import BadInput, MissingProgram, archive_faults
 from context_bench.core.keys import load_json
+from context_bench.core.machine import file_bytes, opened
 
 #: A larger file is no source code, and is not read.
 BLOB_LIMIT = 64 * 1024 * 1024
@@ -205,13 +206,13 @@ class _Bounded(io.RawIOBase):
 
 def _unpacked(path: Path) -> Any:
     """A tar as it is inside of gzip, bzip2 or xz."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         start = file.read(6)
-    opened: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-    for magic, opening in opened.items():
+    readers: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+    for magic, opening in readers.items():
         if start.startswith(magic):
             return _Bounded(opening(path))
-    return _Bounded(path.open("rb"))
+    return _Bounded(opened(path))
 
 
 def _packed(path: Path) -> bool:
@@ -318,7 +319,7 @@ class GitClone(Repo):
 
 def no_repository(path: Path) -> str:
     """Reason why a file cannot be a repository, seen without reading all of it; "" if it can be one."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"{") or _packed(path):
         return ""
@@ -350,7 +351,7 @@ def open_repo(spec: str | Path | Mapping[str, Any], commit: str | None = None) -
     if _packed(path):
         return Archive(path)
     try:
-        return Snapshot.from_json(load_json(path.read_bytes()))
+        return Snapshot.from_json(load_json(file_bytes(path)))
     except ValueError:
         raise BadInput(f"{path} is neither a zip, a tar nor a JSON snapshot of a repository") from None
 

@@ -23,6 +23,7 @@ from yarl import URL
 from context_bench.core.addresses import fault_of, host_of, is_loopback, page_refusal, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
 from context_bench.core.ledger import BaselinePairing, Mark
+from context_bench.core.machine import opener
 from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.tap.tap_relay import tap_error
@@ -60,9 +61,12 @@ def record_file(path: Path) -> Iterator[Callable[[Forwarded], None]]:
     `StoreUnusable`.
     """
     try:
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
-        os.fchmod(file, 0o600)
-        size = os.fstat(file).st_size
+        if path.is_fifo():
+            file, size = opener(str(path), os.O_APPEND), 0
+        else:
+            file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+            os.fchmod(file, 0o600)
+            size = os.fstat(file).st_size
         torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
     except OSError as error:
         raise StoreUnusable(f"records cannot be written to {path}: {error.strerror or error}") from None

@@ -17,11 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, needed
 from context_bench.core.keys import load_json
+from context_bench.core.machine import file_bytes, opened
 from context_bench.core.numbers import line
 from context_bench.shell.repo import Repo
 from context_bench.transcripts.harness_results import id_forms as id_forms
@@ -320,9 +322,9 @@ def _rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
         for folder, folders, files in os.walk(path):
             folders.sort()
             if "annot.json" in files:
-                yield from _json_rows((Path(folder) / "annot.json").read_bytes())
+                yield from _json_rows(file_bytes(Path(folder) / "annot.json"))
         return
-    with path.open("rb") as file:
+    with opened(path) as file:
         head = file.read(4)
     if head == b"PAR1":
         yield from _parquet_rows(path)
@@ -333,18 +335,18 @@ def _rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
 
 
 def _lines_or_document(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
-    with path.open("rb") as file:
+    with opened(path) as file:
         first = next((line for line in file if line.strip()), b"")
     try:
         by_line = isinstance(load_json(first), dict)
     except ValueError:
         by_line = False
     if not by_line:
-        data = path.read_bytes()
+        data = file_bytes(path)
         if data.strip():
             yield from _json_rows(data)
         return
-    with path.open("rb") as file:
+    with opened(path) as file:
         for line in file:
             if line.strip():
                 yield from _json_rows(line)
@@ -377,7 +379,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
         "patch",
     )
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(opened(path))
         columns = [
             name
             for name in file.schema_arrow.names
@@ -392,7 +394,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
 
 def _joined(golds: GoldSet, path: Path) -> GoldSet:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(opened(path), "utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path} cannot be read as CSV: {error}") from None

@@ -25,6 +25,7 @@ import orjson
 
 from context_bench.core.errors import BadInput, Stop, describe
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import opened
 from context_bench.core.records import Call, Example
 from context_bench.llm.background import run_sync
 from context_bench.shell.repo import Repo
@@ -106,7 +107,7 @@ def content_sha(path: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(child for child in path.rglob("*") if child.is_file()) if path.is_dir() else [path]:
         digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0")
-        with file.open("rb") as stream:
+        with opened(file) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

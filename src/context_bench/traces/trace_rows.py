@@ -23,6 +23,7 @@ import orjson
 
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Ranges, merged, without
+from context_bench.core.machine import opened
 from context_bench.core.numbers import count, usage_of
 from context_bench.core.records import Usage
 from context_bench.stats.solving import STATUSES, Status
@@ -303,7 +304,7 @@ def read_rows(path: str | Path, *, course: bool = True) -> Iterator[TraceRow]:
     place = Path(path)
     place = place / ROWS if place.is_dir() else place
     try:
-        file = place.open("rb")
+        file = opened(place)
     except OSError as error:
         raise BadInput(
             f"cannot read {place}: {error.strerror}; expected rows that `context-bench trace score` wrote"

@@ -26,6 +26,7 @@ import orjson
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import TooLarge, load_json
+from context_bench.core.machine import file_bytes, opened
 
 #: A document that is not one value per line is read whole, up to this size.
 DOCUMENT_LIMIT = 1024 * 1024 * 1024
@@ -118,7 +119,7 @@ class LogSource:
 
     def _open(self) -> Any:
         try:
-            return self.path.open("rb")
+            return opened(self.path)
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
@@ -163,7 +164,7 @@ class LogSource:
         if first.strip()[:1] not in (b"[", b"{") or self.path.stat().st_size > DOCUMENT_LIMIT:
             return False
         try:
-            value = _parsed(self.path.read_bytes())
+            value = _parsed(file_bytes(self.path, DOCUMENT_LIMIT))
         except ValueError:
             return False
         self._document = value if isinstance(value, list) else [value]
@@ -195,7 +196,7 @@ def unpacked(path: Path) -> Path:
     if isinstance(path, UnpackedLog) and path.plain is not None:
         return path
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(4)
             coding = next((name for magic, name in _PACKED.items() if start.startswith(magic)), None)
             return path if coding is None else _unpacked(path, file, start, coding)
@@ -319,7 +320,7 @@ class Peek:
 def peek_at(source: LogSource) -> Peek:
     """The beginning of a file. `BadInput` if it cannot be read."""
     try:
-        with source.path.open("rb") as file:
+        with opened(source.path) as file:
             return Peek(source, file.read(_START))
     except OSError as error:
         raise BadInput(f"cannot read {source.path}: {error.strerror or error}") from error

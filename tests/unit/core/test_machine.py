@@ -186,3 +186,74 @@ def test_how_long_threads_spin_is_the_users_choice(monkeypatch):
     monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "30")
     machine.sleep_when_idle()
     assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "30"
+
+
+def test_a_file_that_the_user_names_is_a_file(tmp_path):
+    for name, said in (("/dev/zero", "a device"), (tmp_path, "directory"), (tmp_path / "none", "No such file")):
+        with pytest.raises(OSError, match=said) as told:
+            machine.opened(name)
+        assert str(name) in str(told.value)
+    assert machine.file_bytes("/dev/null") == b""
+    assert machine.file_bytes("/proc/self/comm").endswith(b"\n")
+
+
+def test_lines_and_whole_files_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "LINE_LIMIT", 100_000)
+    path = tmp_path / "f.jsonl"
+    lines = [b"a" * 99_999 + b"\n", b"\n", b"\xff\n", b"no end"]
+    path.write_bytes(b"".join(lines))
+    with machine.opened(path) as file:
+        assert list(file) == lines
+    assert machine.file_bytes(path) == b"".join(lines)
+    path.write_bytes(b"one\n" + b"b" * 100_001)
+    with machine.opened(path) as file, pytest.raises(OSError, match="a line of more than") as told:
+        list(file)
+    assert str(path) in str(told.value)
+    with pytest.raises(OSError, match="more than 0 MiB"):
+        machine.file_bytes(path, 100_000)
+    with path.open("r+b") as sparse:
+        sparse.truncate(2**33)
+    with pytest.raises(OSError, match="more than 1,024 MiB"):
+        machine.file_bytes(path)
+
+
+def test_texts_have_one_end_of_line(tmp_path):
+    (tmp_path / "t").write_bytes("a\r\nb\rc\n\u00e9".encode())
+    assert machine.file_text(tmp_path / "t") == (tmp_path / "t").read_text("utf-8") == "a\nb\nc\n\u00e9"
+    (tmp_path / "t").write_bytes(b"\xff")
+    with pytest.raises(UnicodeDecodeError):
+        machine.file_text(tmp_path / "t")
+    assert machine.file_text(tmp_path / "t", "replace") == "\ufffd"
+
+
+def test_a_pipe_is_read_to_its_end_or_refused(tmp_path, monkeypatch):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(machine, "_WRITER", 0.01)
+    monkeypatch.setattr(machine, "_SILENCE", 0.01)
+    with pytest.raises(OSError, match="nobody writes into"):
+        machine.opened(pipe)
+    with pytest.raises(OSError, match="nobody reads"):
+        machine.opener(str(pipe), os.O_WRONLY)
+    reads, writes = os.pipe()
+    with pytest.raises(OSError, match="says nothing"):
+        machine.opened(f"/dev/fd/{reads}")
+    os.write(writes, b"one\ntwo\n")
+    os.close(writes)
+    with machine.opened(f"/dev/fd/{reads}") as file:
+        assert list(file) == [b"one\n", b"two\n"]
+    with machine.opened(f"/dev/fd/{reads}") as file:  # its writer has been and gone
+        assert file.read() == b""
+    os.close(reads)
+    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with open(pipe, "wb", opener=machine.opener) as file:
+        file.write(b"told")
+    assert os.read(held, 100) == b"told"
+    os.close(held)
+    monkeypatch.setattr(machine, "LINE_LIMIT", 10)
+    reads, writes = os.pipe()
+    os.write(writes, b"more than ten bytes")
+    with pytest.raises(OSError, match="keep it as a file"):
+        machine.opened(f"/dev/fd/{reads}")
+    os.close(reads)
+    os.close(writes)

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
+from context_bench.core.machine import file_text
 from context_bench.core.numbers import duration
 from context_bench.core.records import Example
 from context_bench.core.templates import load_toml
@@ -130,7 +131,7 @@ def read(path: Path, source: str = "folder") -> Example:
 def table(path: Path) -> dict[str, Any]:
     """A TOML file as it is. Raises `BadInput`."""
     try:
-        return load_toml(path.read_text("utf-8"))
+        return load_toml(file_text(path))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from None
 

@@ -14,6 +14,7 @@ import typer
 
 from context_bench.compression.command import prompt_cache as compress_cache, run as compress_run
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import file_bytes
 from context_bench.core.numbers import real
 from context_bench.session.flags import own, takes
 from context_bench.session.gate import hold, limits
@@ -139,7 +140,7 @@ def _measured(original: Path, compressed: Path | None, model: str | None) -> Ite
 def _text(path: Path) -> str:
     if not path.is_file():
         raise BadInput(f"no file {path}")
-    return path.read_bytes().decode("utf-8", "replace")
+    return file_bytes(path).decode("utf-8", "replace")
 
 
 def _counts(tallies: Mapping[Any, Any]) -> dict[str, dict[str, int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import file_text
 from context_bench.reports.visible_text import visible
 from context_bench.session.flags import own, takes
 from context_bench.session.gate import hold, limits
@@ -163,7 +164,7 @@ def _read_profile(path: Path) -> CacheProfile:
     if not path.is_file():
         raise BadInput(f"--profile {path}: no such file")
     try:
-        given = load_toml(path.read_text("utf-8"))
+        given = load_toml(file_text(path))
     except ValueError as error:
         raise BadInput(f"--profile {path} is not TOML: {error}") from None
     unknown = given.keys() - CacheProfile.__dataclass_fields__.keys()

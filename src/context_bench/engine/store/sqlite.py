@@ -179,6 +179,8 @@ class SqliteFile:
     def _make(self) -> None:
         if self.path.is_dir():
             raise StoreUnusable(f"store {self.path} is a folder; expected a file, such as {self.path / 'store.db'}")
+        if self.path.exists() and not self.path.is_file():
+            raise StoreUnusable(f"store {self.path} is a pipe or a device; expected a file")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             # SQLite gives its -wal and -shm files the mode of the database itself.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput, ContextBenchError
+from context_bench.core.machine import file_bytes
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
@@ -429,7 +430,7 @@ def _json(path: Path) -> Any:
     from context_bench.core.keys import load_json
 
     try:
-        data = path.read_bytes()
+        data = file_bytes(path)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
     if not data.strip():

@@ -28,7 +28,7 @@ import orjson
 from context_bench import __version__
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
-from context_bench.core.machine import cache_folder
+from context_bench.core.machine import cache_folder, opened
 from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices
@@ -380,7 +380,7 @@ def _records(path: Path) -> Iterator[Forwarded]:
     if not path.is_file():
         raise BadInput(f"--against {path}: no such file; expected what watch --records FILE wrote")
     found = False
-    with path.open("rb") as file:
+    with opened(path) as file:
         for line in file:
             with suppress(orjson.JSONDecodeError, BadInput):
                 value = orjson.loads(line)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.machine import opened
 from context_bench.core.numbers import MOST, amount, money
 from context_bench.core.records import Usage
 from context_bench.transcripts.format import Format, LogSource, Peek
@@ -148,7 +149,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
 
 def _lines(source: LogSource) -> Iterator[str]:
     read = 0
-    with source.path.open("rb") as file:
+    with opened(source.path) as file:
         while line := file.readline(_LONGEST_LINE):
             read += len(line)
             if read > _LARGEST:

@@ -31,6 +31,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Literal
 
+from context_bench.core.machine import opened
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats import claude_code as claude_code_stream, codex as codex_exec
 from context_bench.transcripts.session import conversation
@@ -126,7 +127,7 @@ _LONG = 10_000
 def _prometheus_sniff(peek: Peek) -> bool:
     """True if the text of a file has a block of context."""
     try:
-        with peek.path.open("rb") as file:
+        with opened(peek.path) as file:
             head = file.read(_LOOK)
     except OSError:
         return False
@@ -139,7 +140,7 @@ def _prometheus_read(source: LogSource) -> Iterator[Transcript]:
     one = run("prometheus", None)
     step = 0
     final: list[Event] = []
-    with source.path.open("rb") as file:
+    with opened(source.path) as file:
         for block, lines in _blocks(raw[:_LONG].decode("utf-8", "replace") for raw in file):
             found = list(_prometheus_places(lines))
             if block == "AGGREGATED CONTEXT":

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from context_bench.core.machine import file_text, opened
 from context_bench.core.numbers import SWE_AGENT, money, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.trace import Event, claims_of, span_of, spans
@@ -374,7 +375,7 @@ def _is_text_list(path: Path) -> bool:
     """True if a file in plain text is such a list."""
     if not path.name.endswith(_TEXT_LIST) or path.stat().st_size > _LIST_LIMIT:
         return False
-    with path.open("rb") as file:
+    with opened(path) as file:
         return any(line.lstrip().startswith(b"File:") for line in file)
 
 
@@ -383,7 +384,7 @@ def _contexts(source: LogSource) -> Iterator[Transcript]:
     if _is_text_list(source.path):
         source.skipped.clear()  # it is no JSON, and need not be
         one = run("swe-agent", None)
-        one.final = spans(source.path.read_text("utf-8", "replace"), 1, "patch_context")
+        one.final = spans(file_text(source.path, "replace"), 1, "patch_context")
         yield one
         return
     yield from map(_listed, source.rows(_lists, "no list of files"))

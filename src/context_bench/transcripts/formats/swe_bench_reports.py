@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from context_bench.core.keys import load_json
+from context_bench.core.machine import file_bytes
 from context_bench.stats.solving import STATUSES, Status
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.harness_results import (
@@ -147,7 +148,7 @@ def _pro_outcomes(source: LogSource) -> Iterator[PatchOutcome]:
                 source.skip("neither true nor false")
     infra: Row = {}
     with suppress(OSError, ValueError):
-        infra = mapping(load_json((source.path.parent / _PRO_INFRA).read_bytes()))
+        infra = mapping(load_json(file_bytes(source.path.parent / _PRO_INFRA)))
     for name, why in infra.items():
         if name not in scored:
             yield PatchOutcome(name, "error", True, str(why)[:200])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import file_text
 from context_bench.core.numbers import MOST_LINE, line as line_number
 from context_bench.core.templates import load_toml
 from context_bench.shell.model import ranges_of
@@ -132,7 +133,7 @@ class Vocabulary:
         if isinstance(extra, Mapping):
             return cls({**_builtin().rows, **_rows(extra, "tools")})
         try:
-            document = load_toml(Path(extra).read_text("utf-8"))
+            document = load_toml(file_text(extra))
         except (OSError, ValueError) as error:
             raise BadInput(f"cannot read the table of tools {extra}: {error}") from error
         return cls({**_builtin().rows, **_rows(document, str(extra))})

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.machine import file_bytes
 from context_bench.memory.datasets.memory_records import (
     Dirt,
     MemoryQuestion,
@@ -108,7 +109,7 @@ def read_overlay(spec: str, dataset: str) -> Overlay:
     if spec in shipped:
         data = shipped[spec].read_bytes()
     elif Path(spec).expanduser().is_file():
-        data = Path(spec).expanduser().read_bytes()
+        data = file_bytes(Path(spec).expanduser())
     else:
         raise UnknownName("overlay", spec, [*sorted(shipped), "./FILE.json"])
     return _overlay(data, spec, dataset)
