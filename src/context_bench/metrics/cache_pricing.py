@@ -89,7 +89,7 @@ class SessionCache:
     _cache: LiveCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prompts, self._cache = Prompts(self.counter.count), LiveCache(self.profile)
+        self.prompts, self._cache = Prompts(self.counter.count, again=True), LiveCache(self.profile)
 
     def add(self, request: WireRequest, at: float | None = None) -> int:
         """Take the session's next prompt in, sent `at` seconds; returns its tokens.

@@ -322,13 +322,15 @@ class Prompts:
     prompts repeat it.
 
     `lengths`: tokens of each prompt, by the rule of `wire.request.count_request`. `held`: bytes that all of it takes,
-    roughly.
+    roughly. `again`: keep the texts of the last prompt too, beside what `held` says, and look for none of them that
+    stands at the start of the next one.
     """
 
-    def __init__(self, count: Callable[[str], int]) -> None:
+    def __init__(self, count: Callable[[str], int], *, again: bool = False) -> None:
         self.lengths: list[int] = []
         self.held = 0
         self._count = count
+        self._again, self._last = again, Segments()
         self._numbers: dict[bytes, int] = {}
         self._segments: list[tuple[str, bytes]] = []
         self._tokens: list[int] = []
@@ -337,7 +339,12 @@ class Prompts:
 
     def add(self, prompt: Segments) -> int:
         """Take the next prompt in; returns its tokens."""
-        numbers = array("l", (self._number(*segment) for segment in prompt))
+        same = next((i for i, (a, b) in enumerate(zip(prompt, self._last, strict=False)) if a != b), None)
+        if same is None:
+            same = min(len(prompt), len(self._last))
+        numbers = self._prompts[-1][:same] if same else array("l")
+        numbers.extend(self._number(*segment) for segment in prompt[same:])
+        self._last = prompt if self._again else self._last
         sums = array("q", [0, *accumulate(self._tokens[number] for number in numbers)])
         self._prompts.append(numbers)
         self._sums.append(sums)

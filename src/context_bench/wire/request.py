@@ -260,6 +260,11 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 Pairs = dict[int, int]  # place in the sent request → place in the received one
 
 
+def altered(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Pairs:
+    """The pairs without those whose messages are one object, as where both requests were read of known items."""
+    return {i: j for i, j in pairs.items() if sent.messages[i] is not received.messages[j]}
+
+
 def align(sent: Sequence[WireMessage], received: Sequence[WireMessage]) -> Pairs:
     """Pairs of messages, in order: by ids of tool calls first, then by text, then by role. Messages may be left out."""
     a, b = [_Sketch.of(message) for message in sent], [_Sketch.of(message) for message in received]

@@ -45,7 +45,7 @@ from context_bench.wire.violations import (
     silent_truncation,
     tools_of,
 )
-from context_bench.wire.violations.linter.forms import RequestBody
+from context_bench.wire.violations.linter.forms import KnownItems, RequestBody
 
 
 def _unpriced(usage: Usage) -> None:
@@ -60,16 +60,8 @@ _EXAMPLES = 20  # of lost and invented atoms that are kept by name
 _CERTAIN = ("token_saving", "sessions")  # of the cost, what can be said where money cannot
 _SHORTENED = 0.99  # of a conversation's tokens: what keeps more has not shortened it
 _SHARES = (
-    "retained",
-    "recoverable",
-    "lost",
-    "macro",
-    "fabricated",
-    "near_misses",
-    "word_damage",
-    "coverage",
-    "density",
-    "keep",
+    *("retained", "recoverable", "lost", "macro", "fabricated"),
+    *("near_misses", "word_damage", "coverage", "density", "keep"),
 )
 
 
@@ -185,6 +177,7 @@ class SystemFigures:
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
     _repeats: RepeatedRuns = field(default_factory=RepeatedRuns)
     _conversations: LineOwners = field(default_factory=LineOwners)
+    _known: KnownItems = field(default_factory=KnownItems)  # of the sessions that are open
 
     def add(self, item: Item) -> None:
         """Take in one request of a session."""
@@ -192,6 +185,7 @@ class SystemFigures:
         group = str(row.get("group") or row["example_id"])
         for key in [key for key in self._open if key[0] != group]:
             self._close(key)
+            self._known = KnownItems()
         self.requests += 1
         if "system" in (row.get("errors") or {}):
             self.failed += 1
@@ -249,10 +243,11 @@ class SystemFigures:
         recorded = (item["example"] or {}).get("request")
         if sent is None or recorded is None or not isinstance(sent.get("request"), Mapping):
             return None
-        wire, body = recorded["wire"], self.clean(sent["request"])
+        wire, known = recorded["wire"], self._known
+        body = known.body(sent["request"], wire, self.clean)
         records = [record for record in item["forwarded"] if record["wire"] in _CHAT]
         landed = [
-            (record, RequestBody(record["request"], record["wire"]))
+            (record, RequestBody(known.body(record["request"], record["wire"]), record["wire"], known))
             for record in records
             if record.get("error") is None
             and (record.get("status") or 200) < 400
@@ -260,7 +255,7 @@ class SystemFigures:
         ]
         if not landed:
             return None
-        front = RequestBody(body, wire)
+        front = RequestBody(body, wire, known)
         best = closest(front.neutral, [arrived.neutral for _, arrived in landed])
         main, back = landed[best]
         extra = [record for place, (record, _) in enumerate(landed) if place != best]

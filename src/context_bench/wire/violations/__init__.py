@@ -103,6 +103,7 @@ from context_bench.wire.request import (
     WireMessage,
     WireRequest,
     align,
+    altered,
     by_lower_name,
     question_of,
 )
@@ -248,12 +249,13 @@ def order_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Ite
     """Messages that arrived in the place of others."""
     taken = set(pairs.values())
     left = {j: message for j, message in enumerate(received.messages) if j not in taken}
+    others = altered(sent, received, pairs)  # a message in its place stands for no other
     for i, message in enumerate(sent.messages):
-        if i in pairs and _same(message, received.messages[pairs[i]]):
+        if i in pairs and (i not in others or _same(message, received.messages[pairs[i]])):
             continue
         moved = next((j for j, other in left.items() if _same(message, other)), None)
         if moved is None and i in pairs:  # two messages of one role in each other's place are paired by their places
-            swapped = (j for k, j in pairs.items() if k != i and not _same(sent.messages[k], received.messages[j]))
+            swapped = (j for k, j in others.items() if k != i and not _same(sent.messages[k], received.messages[j]))
             moved = next((j for j in swapped if _same(message, received.messages[j])), None)
         if moved is not None:
             left.pop(moved, None)
@@ -342,11 +344,12 @@ def compare_requests(
         *order_changes(sent, received, pairs),
         *question_changes(sent, received, pairs),
     ]
-    found += [*order_within(sent, received, pairs), *text_changes(sent, received, pairs)]
-    found += [*field_changes(sent, received, pairs), *additions(sent, received, pairs), *losses(sent, received, pairs)]
+    others = altered(sent, received, pairs)
+    found += [*order_within(sent, received, others), *text_changes(sent, received, others)]
+    found += [*field_changes(sent, received, others), *additions(sent, received, pairs), *losses(sent, received, pairs)]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
-    found += failures_lost(sent, received, pairs)
-    found += [*thinking_changes(sent, received, pairs), *reasoning_losses(sent, received, pairs)]
+    found += failures_lost(sent, received, others)
+    found += [*thinking_changes(sent, received, others), *reasoning_losses(sent, received, pairs)]
     found += [
         *server_tool_changes(sent, received, pairs),
         *media_changes(sent, received),

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from context_bench.core.keys import canonical_json
 from context_bench.wire.apis.shared import as_dict, as_list, as_str
 from context_bench.wire.conversation import ITEMS
 from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, WireMessage
@@ -325,7 +324,7 @@ def _turns(body: RequestBody) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
     for i, message in enumerate(body.messages):
         content = message.get("content")
         parts: list[Any] = [{"type": "text"}] if isinstance(content, str) else as_list(content)
-        blocks: list[Mapping[str, Any]] = [as_dict(part) for part in parts]
+        blocks: list[Mapping[str, Any]] = [part if type(part) is dict else as_dict(part) for part in parts]
         if turns and turns[-1][1] == message.get("role"):
             turns[-1][2].extend(blocks)
         else:
@@ -480,5 +479,5 @@ def _head(messages: list[WireMessage]) -> int:
     return next((i for i, message in enumerate(messages) if message.role not in SYSTEM_ROLES), len(messages))
 
 
-def _texts(messages: list[WireMessage]) -> str:
-    return canonical_json([message.text for message in messages])
+def _texts(messages: list[WireMessage]) -> list[str]:
+    return [message.text for message in messages]

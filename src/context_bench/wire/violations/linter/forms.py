@@ -5,7 +5,7 @@ and a request's body as the rules read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.keys import load_json
 from context_bench.core.templates import load_toml
 from context_bench.wire.apis import parse_request
-from context_bench.wire.apis.shared import OBJECT, as_dict, as_list, as_str
+from context_bench.wire.apis.shared import OBJECT, as_dict, as_list, as_str, dump
 from context_bench.wire.conversation import ITEMS
 from context_bench.wire.request import WireRequest
 
@@ -27,12 +27,59 @@ def document() -> dict[str, Any]:
     return load_toml((files("context_bench.wire.violations") / "rules.toml").read_text("utf-8"))
 
 
-class RequestBody:
-    """A request's body with what the rules ask of it, each read once."""
+class KnownItems:
+    """Messages and tools of the requests of one session, each held and read once, however many requests repeat it.
 
-    def __init__(self, raw: Mapping[str, Any], wire: str) -> None:
+    What has the same content is the same object, in the requests as they were sent and as they arrived, so that whoever
+    compares them sees at once what is the same. Of more than `most` bytes all are forgotten, and held anew.
+    """
+
+    def __init__(self, most: int = 32 * 2**20) -> None:
+        self._most = self._left = most
+        self._by_content: dict[bytes, Any] = {}
+        self._changed: dict[bytes, Any] = {}
+        self._read: dict[tuple[str, int], tuple[Any, WireRequest]] = {}  # each with its item, which holds the number
+
+    def body(self, raw: Mapping[str, Any], wire: str, change: Callable[[Any], Any] | None = None) -> Any:
+        """A body after `change`, which does to each item what it would do to it in the whole."""
+        lists = {name: raw[name] for name in (ITEMS.get(wire, ""), "tools") if isinstance(raw.get(name), list)}
+        made = change({**raw, **dict.fromkeys(lists, ())}) if change else raw
+        return {**made, **{name: [self._item(name, item, change) for item in items] for name, items in lists.items()}}
+
+    def _item(self, name: str, item: Any, change: Callable[[Any], Any] | None) -> Any:
+        key = dump(item)
+        held = self._changed if change else self._by_content
+        if key not in held:
+            self._left -= 4 * len(key)
+            if self._left < 0:
+                for each in (self._by_content, self._changed, self._read):
+                    each.clear()
+                self._left = self._most
+            made = change({name: [item]})[name][0] if change else item
+            held[key] = self._by_content.setdefault(dump(made) if change else key, made)
+        return held[key]
+
+    def parsed(self, raw: Mapping[str, Any], wire: str) -> WireRequest:
+        """`wire.apis.parse_request` of a body of known items."""
+        name = ITEMS[wire]
+        if not isinstance(raw.get(name), list):
+            return parse_request(wire, raw)
+        found = parse_request(wire, {**raw, name: []})
+        for item in raw[name]:
+            known = self._read.get((wire, id(item)))
+            if known is None:
+                known = self._read[wire, id(item)] = item, parse_request(wire, {name: [item]})
+            found.messages += known[1].messages
+            found.tools += known[1].tools
+        return found
+
+
+class RequestBody:
+    """A request's body with what the rules ask of it, each read once; `known`: its items are of these."""
+
+    def __init__(self, raw: Mapping[str, Any], wire: str, known: KnownItems | None = None) -> None:
         self.raw, self.wire = raw, wire
-        self.neutral: WireRequest = parse_request(wire, raw)
+        self.neutral: WireRequest = known.parsed(raw, wire) if known else parse_request(wire, raw)
         self.tools = self.neutral.tools
         for item in as_list(raw.get("input")) if wire == "openai-responses" else []:
             if as_dict(item).get("type") == "tool_search_output":  # tools that were loaded in mid-conversation
@@ -49,7 +96,8 @@ class RequestBody:
             head = as_list(self.raw.get("system")) if self.wire == "anthropic" else []
             self._blocks = [(None, as_dict(part)) for part in head]
             for i, message in enumerate(self.messages):
-                self._blocks += [(i, as_dict(part)) for part in as_list(message.get("content"))]
+                parts = as_list(message.get("content"))
+                self._blocks += [(i, part if type(part) is dict else as_dict(part)) for part in parts]
         return self._blocks
 
 

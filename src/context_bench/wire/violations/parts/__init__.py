@@ -16,7 +16,7 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
 from context_bench.wire.apis.shared import OBJECT
-from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest, altered
 
 #: What a comparison of two requests finds, in the order of the table at the head of this package.
 COMPARED: tuple[str, ...] = (
@@ -223,9 +223,13 @@ def _lost(sent: WireRequest, received: WireRequest, pairs: Pairs, wanted: _Wante
     """Messages whose blocks of some sort arrived nowhere, though the model's words or actions that followed from them
     did.
     """
-    there = {block for message in received.messages for block in _blocks(message, wanted)}
+    arrived = set(map(id, received.messages))
+    there: set[str] | None = None
     for i, message in enumerate(sent.messages):
-        missing = [block for block in _blocks(message, wanted) if block not in there]
+        blocks = _blocks(message, wanted) if id(message) not in arrived else []
+        if blocks and there is None:
+            there = {block for one in received.messages for block in _blocks(one, wanted)}
+        missing = [block for block in blocks if block not in (there or ())]
         if not missing:
             continue
         led_to = next((k for k in range(i + 1, len(sent.messages)) if not _blocks(sent.messages[k], _is_item)), None)
@@ -241,7 +245,7 @@ def server_tool_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) 
     """Calls and results of the provider's own tools that are not as they were; another provider has no use for them."""
     if sent.wire != received.wire:
         return
-    for i, j in pairs.items():
+    for i, j in altered(sent, received, pairs).items():
         before, after = _blocks(sent.messages[i], _is_server_tool), _blocks(received.messages[j], _is_server_tool)
         if before and before != after:
             yield Violation(
@@ -379,6 +383,8 @@ def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
     """
     elsewhere = {str(call["id"]): call for one in received.messages for call in one.tool_calls if call.get("id")}
     for i, message in enumerate(sent.messages):
+        if i in pairs and received.messages[pairs[i]] is message:
+            continue
         arrived = received.messages[pairs[i]].tool_calls if i in pairs else []
         by_id = {str(call.get("id")): call for call in arrived}
         for place, call in enumerate(message.tool_calls):

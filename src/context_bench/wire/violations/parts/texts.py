@@ -18,7 +18,7 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json, load_json, without_nulls
 from context_bench.wire.apis.shared import as_str
-from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest, altered
 from context_bench.wire.violations.parts import MEDIA, Violation, last_user, media_identity, raw_of
 
 
@@ -42,7 +42,7 @@ def additions(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterato
             yield Violation("message_added", f"message {j + 1} {'repeats another' if again else 'was not sent'}", j)
     if sent.wire != received.wire:
         yield from _twice_across(sent, received)
-    for i, j in pairs.items():
+    for i, j in altered(sent, received, pairs).items():
         before, after = texts[i].strip(), received.messages[j].text.strip()
         if sent.messages[i].failed and not received.messages[j].failed:
             continue  # a word for the flag
