@@ -8,6 +8,7 @@ long texts for many short ones by their digests.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -30,22 +31,27 @@ def canonical_json(value: Any) -> str:
     Lone surrogates are kept (they are legal in a Python string); values that JSON does not know are
     written as their `repr`, so that an odd object changes the key instead of ending the run.
     """
-    return "".join(_in_slices(value)) if _has_long_text(value) else _written(value)
+    long, plain = _looked_through(value)
+    return "".join(_in_slices(value)) if long else _written(value, plain)
 
 
 def stable_hash(value: Any, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of the canonical JSON of `value`."""
-    if _has_long_text(value):
+    long, plain = _looked_through(value)
+    if long:
         digest = hashlib.sha256()
         for piece in _in_slices(value):
             digest.update(_utf8(piece))
         return digest.hexdigest()[:length]
     if type(value) is str and (written := _text_as_json(value)) is not None:
         return hash_bytes(written, length)
-    return hash_text(_written(value), length)
+    return hash_text(_written(value, plain), length)
 
 
-def _written(value: Any) -> str:
+def _written(value: Any, plain: bool = False) -> str:
+    if plain:
+        with contextlib.suppress(orjson.JSONEncodeError):  # half a surrogate pair, a number or a key of another sort
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
 
 
@@ -64,18 +70,23 @@ _MARK = os.urandom(16).hex()  # stands for a long text; nobody can have written 
 _MARKED = re.compile(rf'"{_MARK}(\d+)"')
 
 
-def _has_long_text(value: Any) -> bool:
-    left = [value]
+def _looked_through(value: Any) -> tuple[bool, bool]:
+    """The first: a text in it is long. The second: it holds nothing that the fast writer would write in another way,
+    as it does floats and what JSON does not know.
+    """
+    left, plain = [value], True
     while left:
         kind = type(one := left.pop())
         if kind is str:
             if len(one) > _SLICE:
-                return True
+                return True, False
         elif kind is dict:
             left.extend(one.values())
         elif kind is list or kind is tuple:
             left.extend(one)
-    return False
+        elif plain and one is not None and kind is not int and kind is not bool:
+            plain = False
+    return False, plain
 
 
 def _in_slices(value: Any) -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
+import uuid
+from collections import Counter, OrderedDict
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -14,7 +18,7 @@ from context_bench.core import keys
 TEXT = st.text(st.characters() | st.sampled_from('"\\\n\x1b\x7f😀\ud800'), max_size=12)
 VALUES = st.recursive(
     TEXT | st.none() | st.booleans() | st.integers() | st.floats(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT | st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -39,6 +43,27 @@ def test_a_value_is_written_and_hashed_alike_whatever_a_slice_is(value: Any) -> 
     assert keys.canonical_json({"b": (value, object), "a": "long text"}) == plain(
         {"b": (value, object), "a": "long text"}
     )
+
+
+class _Number(IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"b": _Number.ONE, "a": Counter("aab")},
+        OrderedDict(b=1, a=[uuid.UUID(int=7), datetime.date(2026, 1, 2)]),
+        {2: "two", 10: "ten"},
+        [2**63 - 1, 2**64 - 1, 2**64, -(2**63) - 1],
+        {"\U00010000": 1, "\uffff": 2, "\u2028\x7f\x1f": 3},
+        [1e16, 1e-7, float("nan"), float("-inf"), -0.0],
+        b"bytes",
+    ],
+)
+def test_values_that_the_fast_writer_would_write_in_another_way(value: Any) -> None:
+    assert keys.canonical_json(value) == plain(value)
+    assert keys.canonical_json({"held": [value]}) == plain({"held": [value]})
 
 
 @pytest.mark.usefixtures("slices")
