@@ -38,10 +38,11 @@ def put(value, path, text):
     return copy
 
 
-@given(values, st.sampled_from([None, 1, "\t"]), st.booleans(), st.data())
+@given(values, st.sampled_from([None, 1, "\t", "plain"]), st.booleans(), st.data())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_replacing_equals_replacing_in_the_value_and_other_bytes_stay(value, indent, ascii_only, data):
-    document = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    layout = {"separators": (",", ":")} if indent == "plain" else {"indent": indent}
+    document = json.dumps(value, ensure_ascii=ascii_only, **layout)
     assert replace_strings(document, {}) == document
     paths = list(paths_of(value))
     if not paths:
