@@ -78,18 +78,19 @@ def utf8_safe(text: str) -> str:
 
 @dataclass(slots=True)
 class VocabularyCounter:
-    """Counts with a bundled BPE vocabulary; each distinct long text is counted once.
+    """Counts with a bundled BPE vocabulary; each distinct text is counted once.
 
     The tokens of a text of more than `MOST_COUNTED` characters, or with a word of tens of thousands, are an estimate
     (see `estimates`). The memory is bounded: at most `remembered` counts of texts of 256 characters or more, by length
     and Python's own hash of the text (64 bits with a secret of the process: two texts of one length share one once in
-    10¹¹ full memories).
+    10¹¹ full memories), and as many of shorter ones.
     """
 
     name: str = DEFAULT_ENCODING
     exact: bool = True
     remembered: int = 4_096
     _seen: dict[Any, int] = field(default_factory=dict, repr=False)
+    _short: dict[str, int] = field(default_factory=dict, repr=False)
 
     def count(self, text: str) -> int:
         """Tokens of `text`; 0 for the empty text."""
@@ -109,8 +110,9 @@ class VocabularyCounter:
         for number, group in enumerate(groups):
             known = 0
             for text in group:
-                key = text if len(text) < _LONG else (len(text), hash(text))
-                if (count := self._seen.get(key)) is not None:
+                short = len(text) < _LONG
+                key = text if short else (len(text), hash(text))
+                if (count := self._short.get(text) if short else self._seen.get(key)) is not None:
                     known += count
                 elif key in places:
                     places[key].append(number)
@@ -122,14 +124,18 @@ class VocabularyCounter:
             for (key, numbers), count in zip(places.items(), self._counted(texts), strict=True):
                 for number in numbers:
                     sums[number] += count
-                if not isinstance(key, str):
+                if isinstance(key, str):
+                    self._short[key] = count
+                else:
                     self._seen[key] = count
         return sums
 
     def _counted(self, texts: list[str]) -> list[int]:
-        if (over := len(self._seen) + len(texts) - self.remembered) > 0:  # the oldest go, many at a time
-            for key in list(islice(self._seen, max(over, self.remembered // 8))):
-                del self._seen[key]
+        held: tuple[dict[Any, int], ...] = (self._seen, self._short)
+        for seen in held:
+            if (over := len(seen) + len(texts) - self.remembered) > 0:  # the oldest go, many at a time
+                for key in list(islice(seen, max(over, self.remembered // 8))):
+                    del seen[key]
         vocabulary, special = _vocabulary(self.name)
         return [self._one(vocabulary, special, text) for text in texts]
 

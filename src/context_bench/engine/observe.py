@@ -267,14 +267,21 @@ def paired(
     client: Sequence[Call], arrived: Sequence[Forwarded]
 ) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
     """Each of our requests with the forwarded one that is most like it, and the forwarded ones that are left."""
+    pairs, left = _told_apart(client, arrived)
+    return [(call, record) for call, _, record in pairs], left
+
+
+def _told_apart(
+    client: Sequence[Call], arrived: Sequence[Forwarded]
+) -> tuple[list[tuple[Call, tuple[str, dict[str, Any]], Forwarded]], list[Forwarded]]:
+    """The same, with what `sent_facts` tells of each of our requests."""
     left, pairs = list(arrived), []
     for call in client:
         sent = sent_facts(call)
         if sent is None or not left:
             continue
-        wire, said = sent
-        distances = [_distance(call, wire, said, record) for record in left]
-        pairs.append((call, left.pop(distances.index(min(distances)))))
+        distances = [_distance(call, *sent, record) for record in left] if len(left) > 1 else []
+        pairs.append((call, sent, left.pop(distances.index(min(distances)) if distances else 0)))
     return pairs, left
 
 
@@ -287,9 +294,8 @@ def _distance(call: Call, wire: str, said: dict[str, Any], record: Forwarded) ->
 def _compared(client: Sequence[Call], arrived: Sequence[Forwarded]) -> dict[str, Any]:
     """Each of our requests against the forwarded one that is most like it: a proxy's extra calls are not changes."""
     found, texts = [], False
-    pairs, _ = paired(answered(client), arrived)
-    for call, best in pairs:
-        wire, said = sent_facts(call) or ("", {})
+    pairs, _ = _told_apart(answered(client), arrived)
+    for call, (wire, said), best in pairs:
         found += _differences(wire, said, best)
         texts = texts or _text_changed(call, said, best)
     if not pairs:

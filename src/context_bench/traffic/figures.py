@@ -41,13 +41,16 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     from context_bench.engine.store.row_details import export
     from context_bench.traffic.evaluators.next_action import Agreement, actions_by_request
     from context_bench.traffic.metrics.replayed import SystemFigures
+    from context_bench.wire.diff import RepeatedRuns
 
     rules, kept = _Rules(told), {}
+    once = result.manifest.get("options", {}).get("trials") == 1  # no later run of a session is to be compared
     passthrough = told.get("passthrough")
     wanted = actions_by_request(export(store, run, passthrough)) if passthrough else {}
     systems: dict[str, Any] = {}
     for name in result.summary:
-        figures = SystemFigures(rules, clean=_masked, truncate=_truncated)
+        repeats = RepeatedRuns(space=-1) if once else RepeatedRuns()
+        figures = SystemFigures(rules, clean=_masked, truncate=_truncated, repeats=repeats)
         against = Agreement(wanted if name != passthrough else {})
         for item in export(store, run, name):
             figures.add(item)

@@ -80,3 +80,11 @@ def test_a_vocabulary_that_was_unloaded_is_loaded_again():
     before = counter.count("The harbour bridge reopened.")
     unload_vocabularies()
     assert counter.count("The harbour bridge reopened.") == before
+
+
+def test_counts_are_the_same_whether_remembered_or_forgotten():
+    texts = [f"{'harbour ' * (n % 50)}{n}" for n in range(40)] * 3
+    counter, bounded = VocabularyCounter(), VocabularyCounter(remembered=3)
+    assert [counter.count(text) for text in texts] == [bounded.count(text) for text in texts]
+    assert all(0 < len(held) <= 3 for held in (bounded._seen, bounded._short))
+    assert counter.totals([texts, texts[:7]]) == bounded.totals([texts, texts[:7]])

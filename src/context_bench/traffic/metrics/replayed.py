@@ -151,6 +151,7 @@ class SystemFigures:
     rules_for: Callable[[str, bool], CacheRules]
     clean: Callable[[Any], Any] = lambda body: body
     truncate: Callable[[Messages, int, str | None], Messages] | None = None
+    repeats: RepeatedRuns = field(default_factory=RepeatedRuns)
     against_truncation: list[tuple[str, float, float]] = field(default_factory=list)
     requests: int = 0
     unseen: int = 0
@@ -175,7 +176,6 @@ class SystemFigures:
     _accounts: dict[str, Account] = field(default_factory=dict)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
-    _repeats: RepeatedRuns = field(default_factory=RepeatedRuns)
     _conversations: LineOwners = field(default_factory=LineOwners)
     _known: KnownItems = field(default_factory=KnownItems)  # of the sessions that are open
 
@@ -199,7 +199,7 @@ class SystemFigures:
         self._count(session, exchange, item["example"] or {})
         ident, run = str(row["example_id"]), int(row.get("trial") or 0)
         found = self._conversations.leaks(group, exchange.sent.neutral, exchange.arrived.neutral)
-        found += self._repeats.changes(ident, run, exchange.main, session.rules.profile)
+        found += self.repeats.changes(ident, run, exchange.main, session.rules.profile)
         self._check(exchange, before, found)
 
     def as_dict(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class SystemFigures:
             "by_turn": self.by_turn,
             "by_turn_alone": self.by_turn_alone,
         }
-        found |= {"repeats": self._repeats.as_dict(self.priced)} if self._repeats.runs > 1 else {}
+        found |= {"repeats": self.repeats.as_dict(self.priced)} if self.repeats.runs > 1 else {}
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
             found["by_turn_told"] = self.by_turn_measured
