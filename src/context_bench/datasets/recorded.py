@@ -128,7 +128,7 @@ def accounted(session: Session, with_text: bool = True) -> tuple[Session, Accoun
             replace(session, meta={**session.meta, "account": account.as_dict()}) if account.hour else session
         ), account
     counter = counter_for(next((str(request.body.get("model") or "") for request in session.requests), None))
-    prompts = Prompts(counter.count)
+    prompts = Prompts(counter.count, again=True)
     for request in session.requests:
         prompts.add(segments(parse_request(request.wire, request.body)))
     account = fit(session, prompts.lengths, counter.count, with_text=with_text)

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.wire.fidelity import (
+    Original,
     fidelity,
     findings as module,
     fragments,
@@ -286,3 +287,13 @@ def test_random_loss_is_measured_as_such():
     found = metrics("\n".join(lines), "\n".join(line for line in lines if draw.random() < 0.5))
     assert found["retained"] == pytest.approx(0.5, abs=0.05)
     assert found["verbatim_lines"] == found["order"] == found["coverage"] == 1
+
+
+@given(
+    st.lists(st.sampled_from(["timeout = 30 ms", "see /etc/hosts", "never do it", "src/a.py:12", "plain"]), max_size=6)
+)
+def test_atoms_kept_are_those_of_the_whole_findings(lines):
+    messages = [{"role": "user", "content": line} for line in ["exit code 3 in v2.1", "timeout = 30 ms", *lines]]
+    for shorter in (messages[1:], messages[:1], messages, [{"role": "tool", "content": "30 ms, never"}]):
+        original = Original(messages)
+        assert original.atoms_kept(shorter) == original.against(shorter).kinds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, strategies as st
 
 from context_bench.wire.cache import Prompts, common
@@ -9,9 +10,9 @@ from context_bench.wire.cache import Prompts, common
 SEGMENTS = st.lists(st.tuples(st.sampled_from(["user", "tool"]), st.text("abc ", max_size=6)), max_size=6)
 
 
-@given(st.lists(SEGMENTS, min_size=2, max_size=5))
-def test_pairs_share_what_their_texts_share(session):
-    prompts = Prompts(len)
+@given(st.lists(SEGMENTS, min_size=2, max_size=5), st.booleans())
+def test_pairs_share_what_their_texts_share(session, again):
+    prompts = Prompts(len, again=again)
     assert [prompts.add(each) for each in session] == [sum(len(text) for _, text in each) for each in session]
     for s, one in enumerate(session):
         for t, other in enumerate(session):
@@ -19,9 +20,10 @@ def test_pairs_share_what_their_texts_share(session):
             assert prompts.shared(s, t) == sum(len(text) for _, text in one[:whole]) + partial
 
 
-def test_each_text_is_counted_once():
+@pytest.mark.parametrize("again", [False, True])
+def test_each_text_is_counted_once(again):
     counted = []
-    prompts = Prompts(lambda text: counted.append(text) or 3)
+    prompts = Prompts(lambda text: counted.append(text) or 3, again=again)
     for turns in range(1, 30):
         prompts.add([("user", f"message {number}") for number in range(turns)])
     assert len(counted) == 29
