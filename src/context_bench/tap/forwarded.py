@@ -33,8 +33,8 @@ from context_bench.tap.masking import (
     mark_failed,
     mask_names,
     mask_private,
-    mask_text,
     masker,
+    text_masker,
 )
 from context_bench.tap.prefix import Joining, Prefixes
 from context_bench.wire.apis import (
@@ -349,10 +349,7 @@ class RecordWriter:
 
     def _clean(self, record: Forwarded, exchange: Exchange) -> None:
         """The one place through which everything goes that came from outside: no key stays in any field."""
-        known = masker(self._known | credentials(exchange.headers, exchange.target))
-
-        def clean(text: str) -> str:
-            return mask_text(text, known)
+        clean = text_masker(masker(self._known | credentials(exchange.headers, exchange.target)))
 
         def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
             return mask_private(clean(text)) if self.policy == "redacted" else clean(text)

@@ -99,6 +99,17 @@ def mask_text(text: str, known: Iterable[str] | Masker = ()) -> str:
     return text
 
 
+#: Characters of what every body repeats, names of fields and kinds, and how many such texts are remembered.
+_REPEATED, _REMEMBERED = 64, 1_024
+
+
+@lru_cache(maxsize=8)
+def text_masker(known: Masker) -> Callable[[str], str]:
+    """`mask_text` with these secrets, which looks at a short text once."""
+    once = lru_cache(_REMEMBERED)(lambda text: mask_text(text, known))
+    return lambda text: once(text) if len(text) <= _REPEATED else mask_text(text, known)
+
+
 def mask_private(text: str) -> str:
     """`text` without e-mail addresses, passwords in URLs, and values assigned to names such as `password` or
     `api_key`.

@@ -3,7 +3,16 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.tap.masking import MASK, credentials, map_text, mask_names, mask_private, mask_text
+from context_bench.tap.masking import (
+    MASK,
+    credentials,
+    map_text,
+    mask_names,
+    mask_private,
+    mask_text,
+    masker,
+    text_masker,
+)
 
 KEYS = [
     "sk-abcdefghijklmnop1234",
@@ -106,3 +115,11 @@ def test_depth_is_limited():
         deep = [deep]
     with pytest.raises(RecursionError):
         map_text(deep, str.upper)
+
+
+def test_a_text_looked_at_once_is_masked_for_the_secrets_that_are_known():
+    one, other = masker(frozenset({"harbour-key-1234"})), masker(frozenset({"lighthouse-key-5678"}))
+    texts = ["role", "x harbour-key-1234", "lighthouse-key-5678", "sk-" + "a" * 24, f"{'long ' * 20}harbour-key-1234"]
+    for _ in range(2):
+        for known in (one, other):
+            assert [text_masker(known)(text) for text in texts] == [mask_text(text, known) for text in texts]
