@@ -267,11 +267,11 @@ def paired(
     client: Sequence[Call], arrived: Sequence[Forwarded]
 ) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
     """Each of our requests with the forwarded one that is most like it, and the forwarded ones that are left."""
-    pairs, left = _told_apart(client, arrived)
+    pairs, left = _pairs_with_facts(client, arrived)
     return [(call, record) for call, _, record in pairs], left
 
 
-def _told_apart(
+def _pairs_with_facts(
     client: Sequence[Call], arrived: Sequence[Forwarded]
 ) -> tuple[list[tuple[Call, tuple[str, dict[str, Any]], Forwarded]], list[Forwarded]]:
     """The same, with what `sent_facts` tells of each of our requests."""
@@ -294,7 +294,7 @@ def _distance(call: Call, wire: str, said: dict[str, Any], record: Forwarded) ->
 def _compared(client: Sequence[Call], arrived: Sequence[Forwarded]) -> dict[str, Any]:
     """Each of our requests against the forwarded one that is most like it: a proxy's extra calls are not changes."""
     found, texts = [], False
-    pairs, _ = _told_apart(answered(client), arrived)
+    pairs, _ = _pairs_with_facts(answered(client), arrived)
     for call, (wire, said), best in pairs:
         found += _differences(wire, said, best)
         texts = texts or _text_changed(call, said, best)

@@ -261,7 +261,7 @@ Pairs = dict[int, int]  # place in the sent request → place in the received on
 
 
 def altered(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Pairs:
-    """The pairs without those whose messages are one object, as where both requests were read of known items."""
+    """The pairs without those whose messages are one object, as where the items of a session are held once."""
     return {i: j for i, j in pairs.items() if sent.messages[i] is not received.messages[j]}
 
 

@@ -45,7 +45,7 @@ from context_bench.wire.violations import (
     silent_truncation,
     tools_of,
 )
-from context_bench.wire.violations.linter.forms import KnownItems, RequestBody
+from context_bench.wire.violations.linter.forms import RequestBody, SessionItems
 
 
 def _unpriced(usage: Usage) -> None:
@@ -177,7 +177,7 @@ class SystemFigures:
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
     _conversations: LineOwners = field(default_factory=LineOwners)
-    _known: KnownItems = field(default_factory=KnownItems)  # of the sessions that are open
+    _items: SessionItems = field(default_factory=SessionItems)  # of the sessions that are open
 
     def add(self, item: Item) -> None:
         """Take in one request of a session."""
@@ -185,7 +185,7 @@ class SystemFigures:
         group = str(row.get("group") or row["example_id"])
         for key in [key for key in self._open if key[0] != group]:
             self._close(key)
-            self._known = KnownItems()
+            self._items = SessionItems()
         self.requests += 1
         if "system" in (row.get("errors") or {}):
             self.failed += 1
@@ -243,7 +243,7 @@ class SystemFigures:
         recorded = (item["example"] or {}).get("request")
         if sent is None or recorded is None or not isinstance(sent.get("request"), Mapping):
             return None
-        wire, known = recorded["wire"], self._known
+        wire, known = recorded["wire"], self._items
         body = known.body(sent["request"], wire, self.clean)
         records = [record for record in item["forwarded"] if record["wire"] in _CHAT]
         landed = [

@@ -29,7 +29,7 @@ def definition_changes(sent: WireRequest, received: WireRequest) -> Iterator[Vio
 def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Violation]:
     """Tools added, gone, with another meaning, with other words for whoever reads them, or in another order."""
     if len(sent) == len(received) and all(a is b for a, b in zip(sent, received, strict=True)):
-        return  # read of known items: nothing can be another
+        return  # the items of one session, held once: nothing can be another
     before, after = _by_name(sent), _by_name(received)
     for key, (name, _) in before.items():
         if key not in after:

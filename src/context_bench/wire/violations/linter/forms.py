@@ -27,7 +27,7 @@ def document() -> dict[str, Any]:
     return load_toml((files("context_bench.wire.violations") / "rules.toml").read_text("utf-8"))
 
 
-class KnownItems:
+class SessionItems:
     """Messages and tools of the requests of one session, each held and read once, however many requests repeat it.
 
     What has the same content is the same object, in the requests as they were sent and as they arrived, so that whoever
@@ -60,7 +60,7 @@ class KnownItems:
         return held[key]
 
     def parsed(self, raw: Mapping[str, Any], wire: str) -> WireRequest:
-        """`wire.apis.parse_request` of a body of known items."""
+        """`wire.apis.parse_request` of a body whose items are of these."""
         name = ITEMS[wire]
         if not isinstance(raw.get(name), list):
             return parse_request(wire, raw)
@@ -77,7 +77,7 @@ class KnownItems:
 class RequestBody:
     """A request's body with what the rules ask of it, each read once; `known`: its items are of these."""
 
-    def __init__(self, raw: Mapping[str, Any], wire: str, known: KnownItems | None = None) -> None:
+    def __init__(self, raw: Mapping[str, Any], wire: str, known: SessionItems | None = None) -> None:
         self.raw, self.wire = raw, wire
         self.neutral: WireRequest = known.parsed(raw, wire) if known else parse_request(wire, raw)
         self.tools = self.neutral.tools

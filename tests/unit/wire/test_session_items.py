@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from context_bench.traffic.figures import _masked
 from context_bench.wire.apis import parse_request
 from context_bench.wire.violations import compare_requests, lint_changes
-from context_bench.wire.violations.linter.forms import KnownItems, RequestBody
+from context_bench.wire.violations.linter.forms import RequestBody, SessionItems
 
 KEY = "sk-" + "a" * 24
 TOOL = {"name": "read", "description": "Read a file.", "input_schema": {"type": "object", "properties": {}}}
@@ -62,7 +62,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("wire", BODIES)
 @pytest.mark.parametrize("most", [2**20, 1])
 def test_a_body_of_known_items_is_read_as_it_is(wire: str, most: int) -> None:
-    known, raw = KnownItems(most), BODIES[wire]
+    known, raw = SessionItems(most), BODIES[wire]
     for body in (raw, json.loads(json.dumps(raw))):
         held = known.body(body, wire)
         assert held == raw
@@ -72,14 +72,14 @@ def test_a_body_of_known_items_is_read_as_it_is(wire: str, most: int) -> None:
 
 @pytest.mark.parametrize("given_text", ["a plain text", None, 7, {"role": "user"}])
 def test_a_body_without_a_list_of_items_is_read_as_it_is(given_text: object) -> None:
-    known, raw = KnownItems(), {"model": "m", "input": given_text}
+    known, raw = SessionItems(), {"model": "m", "input": given_text}
     assert known.parsed(known.body(raw, "openai-responses"), "openai-responses") == parse_request(
         "openai-responses", raw
     )
 
 
 def test_the_same_item_is_one_object_in_what_was_sent_and_in_what_arrived() -> None:
-    known = KnownItems()
+    known = SessionItems()
     before, after = BODIES["anthropic"], json.loads(json.dumps(BODIES["anthropic"]))
     after["messages"][2]["content"][0]["content"] = '{"ships":0}'
     sent, arrived = (RequestBody(known.body(one, "anthropic"), "anthropic", known).neutral for one in (before, after))
@@ -89,7 +89,7 @@ def test_the_same_item_is_one_object_in_what_was_sent_and_in_what_arrived() -> N
 
 
 def test_of_more_than_it_may_hold_nothing_is_mixed_up() -> None:
-    known = KnownItems(3_000)
+    known = SessionItems(3_000)
     for number in range(50):
         raw = {"model": "m", "messages": [{"role": "user", "content": f"{number} {'x' * 100}"}] * 3}
         body = RequestBody(known.body(raw, "openai-chat"), "openai-chat", known)
@@ -101,7 +101,7 @@ def test_what_is_masked_item_by_item_is_masked_as_a_whole(wire: str) -> None:
     raw = {**BODIES[wire], "metadata": {"user_id": "key_abcd"}, "user": KEY}
     items = "input" if wire == "openai-responses" else "messages"
     raw[items] = [*raw[items], {"role": "user", "content": f"again {KEY}", "metadata": {"user_id": "key_abcd"}}]
-    known = KnownItems()
+    known = SessionItems()
     for _ in range(2):
         assert known.body(raw, wire, _masked) == _masked(raw)
     assert KEY in json.dumps(known.body(raw, wire))  # what arrived is not masked by it
@@ -144,7 +144,7 @@ def _edited(raw: dict[str, Any], edits: list[tuple[str, int]]) -> dict[str, Any]
 @given(_EDITS, _EDITS)
 def test_known_items_change_no_finding(before: list[tuple[str, int]], edits: list[tuple[str, int]]) -> None:
     sent = _edited(BODIES["anthropic"], before)
-    arrived, known = _edited(sent, edits), KnownItems()
+    arrived, known = _edited(sent, edits), SessionItems()
     plain = [RequestBody(one, "anthropic") for one in (sent, arrived)]
     held = [RequestBody(known.body(one, "anthropic"), "anthropic", known) for one in (sent, arrived)]
     assert compare_requests(held[0].neutral, held[1].neutral) == compare_requests(plain[0].neutral, plain[1].neutral)
