@@ -148,6 +148,8 @@ def test_a_compressor_shows_its_text_with_facts_kept_or_lost_and_where_they_stoo
     assert "Tokens sent" not in kept, "nothing of the example was sent as it is"
     assert "✗ no" in part(lost, "Facts asked about")
     assert "<mark" not in lost
+    assert "became 0. None of the facts is there." in part(lost, "The compressed text")
+    assert "Tool calls count as JSON here, forwarded tokens as text." in text
     assert len(whole) < 1_000_000
     assert "more characters" in part(whole, "The compressed text"), "what lies between the marks is folded"
 

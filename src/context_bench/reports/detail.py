@@ -68,65 +68,63 @@ def _exchange(it: ShownExchange) -> Iterator[str]:
         elif it.sides != "both":
             yield f'<p class="about">{"As sent:" if it.sides == "sent" else "As forwarded:"}</p>'
     for change in it.changed:
-        yield from _message(change)
+        yield from _message(change, it.same)
     for each in it.messages:
-        yield from _unchanged(each) if isinstance(each, Unchanged) else _message(each)
+        yield from _unchanged(each, it.same) if isinstance(each, Unchanged) else _message(each, it.same)
     yield "</section>\n"
 
 
-def _unchanged(it: Unchanged) -> Iterator[str]:
-    said = f"… {escape(it.title)}: {_words(it.words)} unchanged"
+def _unchanged(it: Unchanged, same: str) -> Iterator[str]:
+    said = f"… {escape(it.title)}: {_words(it.words, same)}"
     if not it.messages:
         yield f'<p class="same">{said}</p>\n'
         return
     yield f'<details class="same"><summary>{said}</summary>'
     for each in it.messages:
-        yield from _message(each)
+        yield from _message(each, same)
     yield "</details>\n"
 
 
-def _message(it: ShownMessage) -> Iterator[str]:
+def _message(it: ShownMessage, same: str) -> Iterator[str]:
     role = f'<span class="role">{escape(visible(it.role, 60))}</span>' if it.role else ""
     badges = "".join(f' <span class="badge">{escape(visible(badge, 100))}</span>' for badge in it.badges)
     yield f'<div class="message {it.state}">\n<h6>{escape(it.title)} {role}{badges}</h6>\n'
     for place, row in enumerate(it.rows):
-        yield _row(it, row, place == 0)
+        yield _row(it, row, place == 0, same)
     yield "</div>\n"
 
 
-def _row(it: ShownMessage, row: Sequence[TextPiece], is_first: bool) -> str:
+def _row(it: ShownMessage, row: Sequence[TextPiece], is_first: bool, same: str) -> str:
     if row[0].alone:
-        return _alone(row[0])
+        return _alone(row[0], same)
     if it.state == "kept":
-        return f'<div class="text whole">{_cell(row, ("kept",))}</div>\n'
+        return f'<div class="text whole">{_cell(row, ("kept",), same)}</div>\n'
     missing = {"added": "not sent", "dropped": "not forwarded"}.get(it.state)
     note = f'<span class="none">{missing}</span>' if is_first and missing else ""
-    left = f"{note if it.state == 'added' else ''}{_cell(row, _BOTH)}"
-    right = note if it.state == "dropped" else _cell(row, ("kept", "added"))
+    left = f"{note if it.state == 'added' else ''}{_cell(row, _BOTH, same)}"
+    right = note if it.state == "dropped" else _cell(row, ("kept", "added"), same)
     return f'<div class="pair"><div class="text sent">{left}</div><div class="text forwarded">{right}</div></div>\n'
 
 
-def _alone(piece: TextPiece) -> str:
+def _alone(piece: TextPiece, same: str) -> str:
     """Text over both sides: a long unchanged run, or all that there was no room for."""
-    words = _words(piece.words)
     if piece.rest:
-        return f'<p class="same">… and {words} more, changed and unchanged, not in this page</p>\n'
+        kinds = ", changed and unchanged" if same == "unchanged" else ""
+        return f'<p class="same">… and {_words(piece.words)} more{kinds}, not in this page</p>\n'
+    words = _words(piece.words, same)
     if piece.text is None:
-        return f'<p class="same">… {words} unchanged</p>\n'
-    return (
-        f'<details class="same"><summary>… {words} unchanged</summary><div '
-        f'class="text">{_text(piece)}</div></details>\n'
-    )
+        return f'<p class="same">… {words}</p>\n'
+    return f'<details class="same"><summary>… {words}</summary><div class="text">{_text(piece)}</div></details>\n'
 
 
-def _cell(pieces: Iterable[TextPiece], kinds: Sequence[str]) -> str:
-    return "".join(_piece(piece) for piece in pieces if piece.kind in kinds)
+def _cell(pieces: Iterable[TextPiece], kinds: Sequence[str], same: str) -> str:
+    return "".join(_piece(piece, same) for piece in pieces if piece.kind in kinds)
 
 
-def _piece(piece: TextPiece) -> str:
+def _piece(piece: TextPiece, same: str) -> str:
     if piece.text is None:
-        said = "unchanged" if piece.kind == "kept" else piece.kind
-        return f'<span class="gone">… {_words(piece.words)} {said}, not in this page …</span>'
+        said = same if piece.kind == "kept" else piece.kind
+        return f'<span class="gone">… {_words(piece.words, said)}, not in this page …</span>'
     mark = _MARKS.get(piece.kind)
     text = f"<{mark}>{_text(piece)}</{mark}>" if mark else _text(piece)
     return f"<details><summary>… {_words(piece.words)} {piece.kind}</summary>{text}</details>" if piece.folded else text
@@ -136,8 +134,10 @@ def _text(piece: TextPiece) -> str:
     return str(escape(shown_piece(piece)))
 
 
-def _words(count: int) -> str:
-    return f"{count:,} word{'s' if count != 1 else ''}"
+def _words(count: int, said: str = "") -> str:
+    """`72 words unchanged`; `72 more words` of a text that stands beside no other."""
+    words = f"word{'s' if count != 1 else ''}"
+    return f"{count:,} more {words}" if said == "more" else f"{count:,} {words} {said}".rstrip()
 
 
 _WHOLE = 2**40  # characters: no text is longer
@@ -404,40 +404,36 @@ def _exchange_lines(it: ShownExchange, full: bool) -> Iterator[RenderableType]:
     yield Text(f"\n{it.title}", style="bold")
     yield from (Text(said) for said in (it.sentence, visible(it.why, 400)) if said)
     for each in it.changed:
-        yield Padding(_marked(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full), (0, 0, 0, 2))
+        yield Padding(_marked(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full, it.same), (0, 0, 0, 2))
     if not it.altered and not full and it.sides == "both":
         return  # forwarded as sent: the sentence says so
     for message in it.messages:
         if isinstance(message, Unchanged):
             if not full:
-                yield Text(f"\n… {message.title}: {_word_count(message.words)} unchanged …", style="dim")
+                yield Text(f"\n… {message.title}: {_words(message.words, it.same)} …", style="dim")
                 continue
             for inner in message.messages:
-                yield from _message_lines(inner, full)
+                yield from _message_lines(inner, full, it.same)
         else:
-            yield from _message_lines(message, full)
+            yield from _message_lines(message, full, it.same)
 
 
-def _message_lines(it: ShownMessage, full: bool) -> Iterator[RenderableType]:
+def _message_lines(it: ShownMessage, full: bool, same: str) -> Iterator[RenderableType]:
     heading = Text("\n")
     heading.append(f"{it.title} ", style="bold")
     heading.append(" · ".join([visible(it.role, 60), *(visible(badge, 100) for badge in it.badges)]))
     yield heading
-    yield Padding(_marked(it.pieces, Text(), full), (0, 0, 0, 2))
+    yield Padding(_marked(it.pieces, Text(), full, same), (0, 0, 0, 2))
 
 
-def _marked(pieces: Sequence[TextPiece], line: Text, full: bool) -> Text:
+def _marked(pieces: Sequence[TextPiece], line: Text, full: bool, same: str) -> Text:
     for piece in pieces:
         if piece.rest:
-            line.append(f" … and {_word_count(piece.words)} more, changed and unchanged …", style="dim")
+            kinds = ", changed and unchanged" if same == "unchanged" else ""
+            line.append(f" … and {_words(piece.words)} more{kinds} …", style="dim")
         elif piece.text is None or (piece.folded and not full):
-            done = "unchanged" if piece.kind == "kept" else piece.kind
-            line.append(f" … {_word_count(piece.words)} {done} … ", style="dim")
+            line.append(f" … {_words(piece.words, same if piece.kind == 'kept' else piece.kind)} … ", style="dim")
         else:
             start, end = _SIGNS[piece.kind]
             line.append(f"{start}{shown_piece(piece)}{end}", style=_STYLES[piece.kind])
     return line
-
-
-def _word_count(count: int) -> str:
-    return f"{count:,} word{'' if count == 1 else 's'}"

@@ -93,6 +93,11 @@ class ShownExchange:
     sides: Literal["both", "sent", "forwarded", "none"] = "both"
     altered: bool = False
 
+    @property
+    def same(self) -> str:
+        """The word for text of the kind `kept`: of one side alone nobody can say that it is unchanged."""
+        return "unchanged" if self.sides == "both" else "more"
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -167,6 +172,7 @@ def _as_request(text: str) -> WireRequest:
 
 def _difference(exchange: Mapping[str, Any]) -> Difference:
     turn, why = exchange.get("turn"), str(exchange.get("why") or "")
+    why = why[:1].upper() + why[1:]
     title = "A request of the proxy's own" if turn is None else f"Turn {turn}"
     sent, forwarded = _sides(exchange)
     tokens = exchange.get("tokens") or {}
@@ -175,7 +181,10 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
         return Difference(title, _sentence(diff, tokens), why, "both", not diff.unchanged, diff)
     only = sent or forwarded
     sides: Literal["sent", "forwarded", "none"] = "sent" if sent else "forwarded" if forwarded else "none"
-    return Difference(title, _tokens(tokens), why, sides, turn is None, diff_requests(only, only) if only else None)
+    size = _tokens(tokens)
+    if sides == "sent" and tokens.keys() == {"sent"}:  # not what the row as a whole sent, where a system made it less
+        size = size.replace("Sent", "The request had")
+    return Difference(title, size, why, sides, turn is None, diff_requests(only, only) if only else None)
 
 
 def _request(body: Any, wire: str | None) -> WireRequest | None:

@@ -373,7 +373,7 @@ def environment() -> Environment:
 
 def _breakable(text: object) -> Markup:
     """A name that may be broken after its separators."""
-    return Markup(re.sub(r"([@/·])", r"\1<wbr>", str(escape(visible(text, 300)))))
+    return Markup(re.sub(r"([@/·_])", r"\1<wbr>", str(escape(visible(text, 300)))))
 
 
 def _duration(seconds: float) -> str:

@@ -204,8 +204,8 @@ _FOREST = (
 )
 _CHANGES = (
     "A bar for all examples whose score changed by as much against {baseline}: left of zero lost, right gained, on one "
-    "scale for all systems. Those with the same score have no bar and are counted at the right. A mean difference near "
-    "zero may hide losses and gains alike."
+    "scale for all systems. Equal scores have no bar and are counted at the right; systems with equal scores alone are "
+    "left out. A mean difference near zero may hide losses and gains alike."
 )
 _SPREAD = (
     "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."

@@ -147,7 +147,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
         *(_rounded(row.scores.get(name), 4) for name in _scores(page)),
-        number(row.input_tokens),
+        number(row.input_tokens) or None,  # 0: nothing was sent as it is
         number(row.output_tokens),
         _rounded(row.latency, 4),
         _rounded(first(row.usage, "cost", "cost_usd", "usd"), 8),

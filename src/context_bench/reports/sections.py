@@ -371,6 +371,8 @@ def _own_scores(found: Aggregates, field: str) -> dict[str, str]:
 
 def _metrics(report: ReportContext) -> Section | None:
     keys = list(dict.fromkeys(name for values in report.summary.values() for name in values))
+    if not any(each.sent.value for each in report.aggregates.lines.values()):  # zeros that nobody measured
+        keys = [name for name in keys if name not in ("mean_input_tokens", "compression_ratio")]
     if not keys:
         return None
     groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(report, keys)

@@ -231,7 +231,8 @@ def retained(scores: Sequence[Sequence[float] | NDArray[Any]]) -> list[float] | 
 
 
 def _too_few(clusters: int) -> str:
-    few = f"{clusters} sessions are too few for an interval (at least {MIN_CLUSTERS})"
+    sessions = "1 session is" if clusters == 1 else f"{clusters} sessions are"
+    few = f"{sessions} too few for an interval (at least {MIN_CLUSTERS})"
     return few if clusters < MIN_CLUSTERS else "full history and none are too close for an interval"
 
 

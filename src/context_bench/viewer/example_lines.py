@@ -220,7 +220,7 @@ def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
     """The figures of a row, ready to be shown."""
     return {
         "scores": [in_unit(number(row.scores.get(name)), "score") for name in scores],
-        "sent": in_unit(number(row.input_tokens), "count"),
+        "sent": in_unit(number(row.input_tokens) or None, "count"),
         "forwarded": in_unit(number(row.output_tokens), "count"),
         "latency": in_unit(number(row.latency), "seconds"),
         "cost": in_unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),

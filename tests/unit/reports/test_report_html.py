@@ -298,6 +298,22 @@ def test_rows_know_whether_they_were_changed_on_the_way(result: Result) -> None:
         assert flag == str(int(expected)), row
 
 
+def test_verdicts_are_among_the_contents_where_only_the_checks_have_any() -> None:
+    result = make_result()
+    checks = [each for each in result.comparisons if each.system == "none"]
+    text = to_html(replace(result, comparisons=checks))
+    assert ('<h2 id="verdicts">' in text) == ('<a href="#verdicts">' in text) == True  # noqa: E712
+
+
+def test_tokens_of_rows_of_which_nothing_was_sent_are_not_zero() -> None:
+    row = EvalRow("a", "q", {"f1": 1.0}, 0, 17, latency=1.0)
+    text = to_html(Result([row], {"a": {"mean_score": 1.0, "mean_input_tokens": 0.0, "compression_ratio": 0.0}}))
+    titles = [column["title"] for column in row_data(text)["columns"]]
+    assert row_data(text)["rows"][0][titles.index("sent")] is None
+    assert "compression_ratio" not in text
+    assert "mean_score" in text
+
+
 def test_none_scores_and_missing_numbers_are_null(result: Result) -> None:
     row = EvalRow("a", None, {"f1": None, "g": float("inf")}, None, None, latency=None)  # type: ignore[arg-type, dict-item]
     data = row_data(to_html(Result([row], {"a": {"mean_score": 0.5}})))

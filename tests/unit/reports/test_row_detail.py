@@ -96,10 +96,22 @@ def test_what_is_missing_is_explained():
         ]
     }
     shown = html(told)
-    assert "no tap stood before the provider" in shown
+    assert "No tap stood before the provider" in shown
     assert "sent &lt;i&gt;" in shown
-    assert "bodies none" in shown
-    assert "bodies none" in detail_text(row(), told)
+    assert "Bodies none" in shown
+    assert "Bodies none" in detail_text(row(), told)
+
+
+def test_a_request_whose_other_side_is_not_known_is_neither_unchanged_nor_what_the_row_sent():
+    told = {"exchanges": [exchange([LONG], None, tokens={"sent": 67}, why="no tap")]}
+    shown, text = html(told), detail_text(row(), told)
+    assert "The request had 67 tokens" in shown
+    assert "<summary>… 1,986 more words</summary>" in shown
+    assert "1,986 more words" in text
+    assert "unchanged" not in shown + text
+    cut = html({"exchanges": [exchange([LONG] * 3, None, why="no tap")]}, limit=500)
+    assert "more words" in cut
+    assert "unchanged" not in cut
 
 
 def test_a_context_that_a_system_gave_back_is_compared():

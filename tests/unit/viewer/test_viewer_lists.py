@@ -74,6 +74,17 @@ async def test_a_run_that_nobody_reported_is_worked_out_when_it_is_listed_howeve
         assert 'class="chipline"' in await text_of(session, "/")
 
 
+async def test_a_run_of_controls_alone_says_so(path):
+    with open_store(path) as store:
+        cells = [{"labels": {}, "systems": ["full", "none"], "baseline": "full", "controls": ["full", "none"]}]
+        margin = {"value": 0.02, "rule": "given", "score_field": "f1"}
+        told = {"cells": cells, "margin": margin, "options": {"seed": 0, "score_field": "f1", "model": "one"}}
+        await run(store, "one", [Speller("full", 2), Speller("none", 3)], examples(8), manifest=told)
+    async with seen(path) as session:
+        address = re.search(r'data-verdicts="([^"]*)"', await text_of(session, "/"))[1]
+        assert "controls only" in await text_of(session, html.unescape(address))
+
+
 async def test_kept_verdicts_are_forgotten_when_scores_rows_or_the_manifest_change(path, tmp_path):
     with open_store(path) as store:
         made = [Speller("full", 2), Speller("short", 3)]

@@ -186,6 +186,14 @@ async def test_words_that_no_mark_of_the_page_has_are_not_explained(session):
     assert "<em>open</em>" not in await text_of(session, "/runs/first")
 
 
+async def test_a_row_that_failed_has_no_answer_and_only_then_there_is_a_column_for_failures(session):
+    failed = await text_of(session, "/runs/first?layout=rows&failed=1")
+    assert ">failure<" in failed
+    assert '<td class="t said">{}</td>' not in failed
+    assert '<td class="t said"><span class="missing">—</span></td>' in failed
+    assert ">failure<" not in await text_of(session, "/runs/first?layout=rows&change=lost")
+
+
 async def test_what_is_filtered_is_downloaded_whole(session, first):
     expected = _moved(first, "lost")
     lines = (await text_of(session, "/runs/first/rows.jsonl?change=lost")).splitlines()

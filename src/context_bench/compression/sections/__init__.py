@@ -180,6 +180,10 @@ def _sizes(stored: StoredRow, marks: int, kept: int) -> str:
     about = mapping(stored.output.get("compressed"))
     before, after = about.get("tokens_before"), about.get("tokens_after")
     said = f"{before:,} tokens became {after:,}. " if isinstance(before, int) and isinstance(after, int) else ""
-    return said + (
-        "Facts that are still there are marked." if marks or not kept else "What is there is said otherwise."
-    )
+    if marks:
+        said += "Facts that are still there are marked."
+    else:
+        said += "What is there is said otherwise." if kept else "None of the facts is there."
+    forwarded = stored.row.output_tokens
+    counted_otherwise = isinstance(after, int) and forwarded is not None and after != forwarded
+    return f"{said} Tool calls count as JSON here, forwarded tokens as text." if counted_otherwise else said

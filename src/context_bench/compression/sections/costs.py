@@ -143,8 +143,8 @@ def taken(report: ReportContext, systems: Systems, figures: dict[str, Any]) -> S
             }
         sized.append((name, facts))
     about = (
-        "Tokens of the part of the session that was compressed, system messages aside; the tail stays as it "
-        "is for every system."
+        "Tokens of the part of the session that was compressed, tool calls as JSON, system messages aside; the "
+        "tail stays as it is for every system."
     )
     return section_of("sizes", "What it takes", declared_table("sizes", shown, sized, about=about))
 

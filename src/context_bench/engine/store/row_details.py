@@ -230,9 +230,9 @@ def _explainer(tapped: bool, wire: Mapping[str, Any], kept: str) -> _Explain:
             seen = (
                 "the tap saw no request of this turn"
                 if tapped or wire.get("source") == "tap"
-                else "no tap stood before the provider"
+                else "no tap stood before it"
             )
-            return f"what was forwarded is not known: {seen}"
+            return f"the text that reached the provider is not known: {seen}"
         if (policy := record.facts.get("policy")) in _WITHOUT_TEXT:
             return f"the tap recorded no texts (policy {policy}), so there is nothing to compare"
         if call.request is None and record.request is not None:  # a program of its own asked, see `calls_seen`

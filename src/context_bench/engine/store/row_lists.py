@@ -463,7 +463,7 @@ def _texts_of(row: Row[Any], example: dict[str, Any]) -> Iterator[tuple[str, str
         if example.get(name) not in (None, ""):
             yield name, _text(example[name])
     output = unpacked(row.output, {})
-    yield "response", _text(output.get("response", output))
+    yield "response", _text(output.get("response", output)) if output else ""
     if row.error is not None:
         yield "failure", row.error
 

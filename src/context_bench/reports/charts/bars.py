@@ -239,7 +239,7 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
     axis, drawing = Axis(low, high, rows.plot), rows.drawing()
     drawing.below(axis, ticks, signed, chart.x)
     for value, dash, opacity in ((0.0, "", 0.6), *((margin, "4,3", 0.55) for margin in margins)):
-        drawing.line((axis.at(value), 0), (axis.at(value), rows.height), dash=dash, opacity=opacity)
+        rows.across(drawing, axis.at(value), dash=dash, opacity=opacity)
     for gap, place in zip(gaps, places, strict=True):
         drawing.owner = names[gap.name]
         where = f", {visible(gap.group, 48)}" if gap.group else ""

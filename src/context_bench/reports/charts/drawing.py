@@ -271,6 +271,13 @@ class Rows:
         self.at.append(marks)
         self._words.append(words)
 
+    def across(self, drawing: Drawing, x: float, *, dash: str = "", opacity: float = 1) -> None:
+        """A line from top to bottom; on a narrow plot only beside the marks, since words stand between them."""
+        half = self.thick / 2 + 1
+        marks = [(at - half, at + half) for at, each in zip(self.at, self.lines, strict=True) if not each.heading]
+        for top, end in marks if self.narrow else [(0.0, float(self.height))]:
+            drawing.line((x, top), (x, end), dash=dash, opacity=opacity)
+
     def drawing(self) -> Drawing:
         """A drawing of this size with the names, headings and figures on it."""
         made = Drawing(self.plot, self.height)
