@@ -25,6 +25,7 @@ from context_bench.stats.distributions import change_bins
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 from context_bench.stats.tests import unequal_shares
+from context_bench.stats.verdict.decisions import ROUGH, TOO_FEW
 
 if TYPE_CHECKING:
     from context_bench.engine.run_comparison import Comparer
@@ -456,23 +457,24 @@ def _notes(found: RunSummary, columns: dict[str, Columns], score_field: str | No
         for system, own in columns.items()
         if costs_rest_on_few(own)
     ]
-    clusters = min(
-        (
-            estimates[score_field].clusters
-            for estimates in found.estimates.values()
-            if score_field and score_field in estimates
-        ),
-        default=ROUGH_BELOW,
-    )
-    if clusters < MIN_CLUSTERS:
-        units = f"{clusters} independent unit{'s' if clusters != 1 else ''}"
-        notes.append(f"Only {units}: with fewer than {MIN_CLUSTERS} no interval is given, for it would mislead.")
-    elif clusters < ROUGH_BELOW:
-        notes.append(f"Intervals are rough: only {clusters} independent units.")
+    notes += _few_clusters(found, score_field)
     trials = max((each.trials for each in columns.values()), default=1)
     if trials > 1:
         notes.append(f"Each example was asked {trials} times; its trials are averaged before anything else.")
     return notes
+
+
+def _few_clusters(found: RunSummary, score_field: str | None) -> list[str]:
+    """A sentence on the systems whose clusters are few, where no verdict on them says so."""
+    said = [one for one in found.comparisons if TOO_FEW in one.sentence or ROUGH in one.sentence]
+    told = {name for one in said for name in (one.system, one.baseline)}
+    known = {name: own[score_field].clusters for name, own in found.estimates.items() if score_field in own}
+    few = {name: count for name, count in known.items() if name not in told and count < ROUGH_BELOW}
+    least, whose = min(few.values(), default=ROUGH_BELOW), f" of {', '.join(few)}" if len(few) < len(known) else ""
+    if least < MIN_CLUSTERS:
+        what = f"Only {least} cluster{'s' * (least != 1)} of examples{whose}"
+        return [f"{what}: with fewer than {MIN_CLUSTERS} no interval is given, for it would mislead."]
+    return [f"Intervals{whose} are rough: only {least} clusters of examples."] if few else []
 
 
 def _unequal_judges(found: RunSummary, columns: dict[str, Columns]) -> list[str]:

@@ -19,8 +19,9 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from context_bench.reports.page import MISSING, Cell, Figure, Page, Section, Table
+from context_bench.reports.page import MISSING, Card, Cell, Figure, Page, Section, Table
 from context_bench.reports.visible_text import TEXT_LIMIT, markdown, visible
+from context_bench.stats.verdict.decisions import ROUGH, TOO_FEW
 
 WIDTH = 80
 BRIEF = 10  # lines of a result that is printed
@@ -89,7 +90,8 @@ def _cards(page: Page, *, terms: bool) -> RichTable:
     for card in page.cards:
         chip = Text(visible(card.chip, 40), _STYLES[card.tone])
         formal = card.verdict if card.verdict != card.chip else ""
-        said = [": ".join(filter(None, (formal, card.figures))), *(card.terms if terms else ())]
+        figures = ": ".join(filter(None, (formal, card.figures)))
+        said = [figures, *card.terms] if terms else [" · ".join(filter(None, (figures, _reserve(card))))]
         text = Text(visible(card.title, TEXT_LIMIT))
         for each in filter(None, said):
             text.append(f"\n{visible(each, TEXT_LIMIT)}", style="dim")
@@ -116,6 +118,12 @@ def _answer(page: Page, *, terms: bool) -> Iterator[Text | RichTable]:
     for said in page.verdicts if terms else ():
         if said.control:
             yield Text(f"- {visible(said.text, TEXT_LIMIT)}", style="dim")
+
+
+def _reserve(card: Card) -> str:
+    """What the terms of a card say of its interval, where they are not shown: it is missing, or rough."""
+    terms = " ".join(card.terms)
+    return TOO_FEW if TOO_FEW in terms else "rough" if ROUGH in terms else ""
 
 
 def _short(page: Page, width: int | None, color: bool) -> str:

@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
@@ -183,7 +184,30 @@ def test_fewer_than_six_clusters_give_no_interval():
     found = result(systems)
     assert all(estimate.low is None for estimate in found.estimates["a"].values())
     assert found.comparisons[0].verdict == "no verdict"
-    assert any("Only 5 independent" in note for note in found.notes)
+    assert "(at least 6 independent ones are needed)" in found.comparisons[0].sentence
+    assert not any("interval" in note for note in found.notes)  # it is said once
+    alone = result({"a": systems["a"]})
+    assert "Only 5 clusters of examples: with fewer than 6 no interval is given, for it would mislead." in alone.notes
+
+
+def test_few_clusters_are_told_once_and_of_the_system_that_they_are_of():
+    """As in the demo: the second answer is asked of every third example, so it has 8 clusters where others have 12."""
+    few = {name: [row(name, i, 1.0 - i % 2, cluster=f"c{i // 2}") for i in range(24)] for name in ("full", "a")}
+    few["full#2"] = [
+        one for one in (row("full#2", i, 1.0, cluster=f"c{i // 2}") for i in range(24)) if one.example_id % 3 == 0
+    ]
+    found = result(few)
+    said = {each.system: each.sentence for each in found.comparisons}
+    assert {name: known["f1"].clusters for name, known in found.estimates.items()} == {"full": 12, "a": 12, "full#2": 8}
+    assert "24 examples in 12 clusters" in said["a"]
+    assert not any("Rough" in each for each in said.values())
+    assert [note for note in found.notes if "rough" in note] == [
+        "Intervals of full#2 are rough: only 8 clusters of examples."
+    ]
+    held = result({"full": few["full"], "b": [replace(one, system="b") for one in few["full#2"]]})
+    assert "Rough: only 8 clusters." in held.comparisons[0].sentence
+    assert not any("rough" in note for note in held.notes)
+    assert "Intervals are rough: only 8 clusters of examples." in result({"b": few["full#2"]}).notes
 
 
 def test_several_datasets_are_compared_each_and_together():

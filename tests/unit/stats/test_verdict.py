@@ -83,7 +83,7 @@ def test_few_clusters():
     assert five.difference == 1.0
     eight = compare([1.0] * 64, [0.0] * 64, [i % 8 for i in range(64)], margin=0.02)
     assert eight.verdict == "better"
-    assert "Rough: only 8 independent units." in eight.sentence
+    assert "Rough: only 8 clusters." in eight.sentence
 
 
 def test_nothing_in_common():

@@ -23,6 +23,8 @@ from context_bench.stats.verdict.forecast import MOST_TIMES
 
 #: What the first number of an undecided verdict supposes, as its sentence says it.
 IF_EQUAL = "if the two are truly equal"
+#: What sentences say of clusters that are few: too few for an interval, or for a good one.
+TOO_FEW, ROUGH = "too few for an interval", "Rough: only"
 #: p below which the noise floor is alarming: at 5 % one sound run in 20 would be called unsafe.
 ALARM = 0.001
 
@@ -170,7 +172,7 @@ def _no_verdict(question: VerdictQuestion) -> str:
         why = "an uncalibrated judge's score carries no verdict"
     elif evidence.clusters < MIN_CLUSTERS:
         few = "is" if evidence.n == 1 else "are"
-        why = f"{_units(evidence)} {few} too few for an interval (at least {MIN_CLUSTERS} independent ones are needed)"
+        why = f"{_units(evidence)} {few} {TOO_FEW} (at least {MIN_CLUSTERS} independent ones are needed)"
     elif evidence.low is None:
         why = "all differences are equal and the score has no known range, so no interval can be given"
     else:
@@ -222,7 +224,7 @@ def _counted(question: VerdictQuestion, verdict: Verdict) -> str:
 
 def _rough(evidence: Evidence) -> str:
     rough = evidence.low is not None and evidence.clusters < ROUGH_BELOW
-    return f" Rough: only {evidence.clusters} independent units." if rough else ""
+    return f" {ROUGH} {times(evidence.clusters, 'cluster')}." if rough else ""
 
 
 def _amount(value: float | None, evidence: Evidence) -> str:
