@@ -121,7 +121,7 @@ def _answer(page: Page, *, terms: bool) -> Iterator[Text | RichTable]:
 
 
 def _reserve(card: Card) -> str:
-    """What the terms of a card say of its interval, where they are not shown: it is missing, or rough."""
+    """State of a card's interval where its terms are not shown: missing, or rough; empty if it is neither."""
     terms = " ".join(card.terms)
     return TOO_FEW if TOO_FEW in terms else "rough" if ROUGH in terms else ""
 
