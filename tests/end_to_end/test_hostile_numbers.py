@@ -221,6 +221,8 @@ ODD_URLS = [
     "http://127.0.0.1:99999",
     "http://u:PLANTED@[::1",
     "http://127.0.0.1:0",
+    "file:///x?PLANTED",
+    "http://h:0/v1?code=PLANTED#PLANTED",
     "http://a..b/",
     "http://::1:80/",
 ]

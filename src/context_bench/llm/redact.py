@@ -134,7 +134,7 @@ _LOOKS_LIKE_A_KEY = (
     r"|\beyJ[\w-]{10,400}\.[\w-]{5,}(?:\.[\w-]*)?"
 )
 _WORD = r"[^\s\"'`<>,;:]+"
-_CREDENTIALS = r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s@\"'<>]{0,1024}@"
+_CREDENTIALS = r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^/\s\"'<>]{0,1024}@"  # to the last @, as whoever calls it reads it
 _PARAMETER = r"(?i)([?&;](?:[\w-]{0,60}(?:key|token|secret|sig|signature|password|auth)[\w-]{0,60})=)[^&;\s\"'<>)]+"
 #: Names one conversation to the tap, in the place of a key; alone or after the scheme of a header.
 TAP_MARK = re.compile(r"(?:Bearer )?cb-[0-9a-f]{40}")

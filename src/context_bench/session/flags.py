@@ -349,9 +349,11 @@ def _fault(one: Misfit, kind: type[OptionSet], given: Mapping[str, Any], config:
             f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: "
             f"{', '.join(sorted(kind.flags))}"
         )
+    from context_bench.core.addresses import shown
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
-    value = repr(one.value)[:400]
+    address = isinstance(one.value, str) and "://" in one.value  # whatever its query holds
+    value = repr(shown(one.value) if address else one.value)[:400]
     if config is not None and isinstance(one.value, dict) and where in kind.flags and where not in given:
         inside = ", ".join(map(str, list(one.value)[:10]))
         return redact(

@@ -32,6 +32,7 @@ def test_a_known_key_goes_whole_or_in_part(text: str) -> None:
     [
         ("Incorrect API key provided: sk-proj-********wxyz.", f"Incorrect API key provided: {MASK}"),
         ("bad sk-ant-api03-abcdefghijk", f"bad {MASK}"),
+        ("to http://a@b@pw@host:9/x and you@there", f"to http://{MASK}@host:9/x and you@there"),
         ("GET http://me:pw@host/v1?api_key=abc&x=1", f"GET http://{MASK}@host/v1?api_key={MASK}&x=1"),
         ("Authorization: Bearer abcdefghijklmnop1234", f"Authorization: {MASK}"),
         ("needs a bearer token in the header", "needs a bearer token in the header"),
