@@ -72,8 +72,9 @@ def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:
 
 def first(facts: dict[str, Any], *names: str) -> float | None:
     """The first of these that is a number."""
-    for name in names:
-        if (found := real(facts.get(name))) is not None:
+    for name in names if facts else ():
+        value = facts.get(name)
+        if value is not None and (found := real(value)) is not None:
             return found
     return None
 

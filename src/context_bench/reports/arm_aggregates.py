@@ -239,8 +239,9 @@ def failure_class(error: str) -> str:
 
 def first(values: Mapping[str, Any], *names: str) -> float | None:
     """The first of `names` that holds a finite number."""
-    for name in names:
-        if (found := number(values.get(name))) is not None:
+    for name in names if values else ():
+        value = values.get(name)
+        if value is not None and (found := number(value)) is not None:
             return found
     return None
 

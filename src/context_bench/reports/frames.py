@@ -38,7 +38,6 @@ What was not measured is null.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import shape_of
 from context_bench.reports.json_document import Answered, Remarks
-from context_bench.reports.visible_text import json_ready, unicode_safe
+from context_bench.reports.visible_text import json_line, unicode_safe
 
 if TYPE_CHECKING:
     import pandas
@@ -241,4 +240,4 @@ def _amount(value: Any) -> float | None:
 
 
 def _json(value: Any) -> str | None:
-    return json.dumps(json_ready(value), ensure_ascii=False, allow_nan=False) if value else None
+    return json_line(value) if value else None

@@ -33,7 +33,7 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.json_document import Answered, Writable
-from context_bench.reports.visible_text import json_ready, unicode_safe
+from context_bench.reports.visible_text import json_line, unicode_safe
 
 SCHEMA = "context-bench/inspect/1"
 _ANSWER = 1000  # characters of an answer that is repeated beside its scores
@@ -90,18 +90,14 @@ def write_log(facts: LogFacts, rows: Iterable[EvalRow], answers: Iterable[Answer
     }
     stream.write("{\n")
     for name, value in head.items():
-        stream.write(f'"{name}": {_encoded(value)},\n')
+        stream.write(f'"{name}": {json_line(value)},\n')
     stream.write('"samples": [')
     seen: dict[tuple[str, int], int] = {}
     separator = "\n"
     for answered in answers:
-        stream.write(separator + _encoded(_sample(answered, facts, sums.model, seen)))
+        stream.write(separator + json_line(_sample(answered, facts, sums.model, seen)))
         separator = ",\n"
     stream.write("\n]\n}\n")
-
-
-def _encoded(value: Any) -> str:
-    return json.dumps(json_ready(value), ensure_ascii=False, allow_nan=False)
 
 
 def _slug(text: str) -> str:

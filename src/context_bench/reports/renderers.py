@@ -50,7 +50,7 @@ from context_bench.reports.page import (
     build_page,
     shared_commands,
 )
-from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_ready, markdown
+from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_line, markdown
 
 #: Format → the function of this package that renders it.
 FORMATS = {
@@ -455,7 +455,7 @@ def _csv_cells(row: EvalRow, score_names: list[str]) -> list[Any]:
         first(usage, "input_tokens", "prompt_tokens"),
         first(usage, "output_tokens", "completion_tokens"),
         first(usage, "cost", "cost_usd", "usd"),
-        csv_cell(json.dumps(json_ready(row.errors), ensure_ascii=False)) if row.errors else "",
+        csv_cell(json_line(row.errors)) if row.errors else "",
     ]
 
 

@@ -8,6 +8,7 @@ nothing acts.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import unicodedata
@@ -127,6 +128,14 @@ def json_ready(value: Any) -> Any:
     if kind is list or kind is tuple:
         return [json_ready(item) for item in value]
     return _mapping_ready(value) if isinstance(value, Mapping) else _other(value)
+
+
+def json_line(value: Any) -> str:
+    """`json_ready` of it as JSON on one line."""
+    return _encode(json_ready(value))
+
+
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
 def _mapping_ready(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from context_bench.engine.store.browsing import ListedRun, Place
 from context_bench.engine.store.remarks import Remark
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.visible_text import csv_cell, json_ready
+from context_bench.reports.visible_text import csv_cell, json_line, json_ready
 
 FORMS = {"csv": "text/csv", "json": "application/json", "jsonl": "application/x-ndjson"}
 PASSES = 0.7  # the least score that passes where a run does not say
@@ -327,16 +327,12 @@ def _written(chunks: Iterator[list[dict[str, Any]]], titles: Sequence[str], form
         if form == "csv":
             yield _csv([list(each.values()) for each in chunk])
         elif form == "jsonl":
-            yield "".join(_json(each) + "\n" for each in chunk)
+            yield "".join(json_line(each) + "\n" for each in chunk)
         elif chunk:
-            yield between + ",\n".join(map(_json, chunk))
+            yield between + ",\n".join(map(json_line, chunk))
             between = ",\n"
     if form == "json":
         yield "[]\n" if between == "[\n" else "\n]\n"
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(json_ready(value), ensure_ascii=False)
 
 
 def _csv(lines: Sequence[Sequence[Any]]) -> str:
