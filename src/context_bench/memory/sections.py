@@ -386,7 +386,9 @@ def _types(context: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
         shown.append(FigureColumn(name, f"{_titled(name)} (95 %)", "score", needs="always"))
         shown += [] if once else [FigureColumn(f"{name}/n", "n", needs="always")]
     shown += [FigureColumn("n", "n", needs="always")] if once else []
-    about = "n: questions with this score. Few questions of few haystacks: no interval, or a wide one."
+    about = (
+        "n: questions with this score. With few questions, or few conversations, the interval is wide or there is none."
+    )
     return declared_table("qa_types", shown, lines, keys=("type", "System"), about=about)
 
 
@@ -442,7 +444,11 @@ def found_and_missed(stored: StoredRow) -> list[RowPart]:
     told = [_hit(place, hit, held) for place, (hit, held) in enumerate(zip(hits, ids, strict=True), start=1)]
     cut = stored.output.get("hits_beyond_k")
     note = gold.note(stored.output.get("provenance"), len(hits))
-    note += f" {cut} more came back and were not shown to the reader: only the first k count." if cut else ""
+    note += (
+        f" {cut} more came back and {'was' if cut == 1 else 'were'} not shown to the reader: only the first k count."
+        if cut
+        else ""
+    )
     found = [RowPart(title="What was found", note=note.strip(), columns=_HIT_COLUMNS, rows=told, replaces=("context",))]
     covered = {each for held in ids for each in held}
     missed = [one for one in gold.ids if one not in covered]
@@ -468,7 +474,7 @@ def _hit(place: int, hit: Any, held: list[str]) -> tuple[Any, ...]:
     sources = ", ".join(str(one) for one in fields.get("source_ids") or ())
     return (
         place,
-        True if held else None,
+        True if held else "—",  # stays where no hit is gold: that is told, not unknown
         text if isinstance(text, str) else str(hit),
         number(fields.get("score")),
         str(fields["time"]) if fields.get("time") else None,

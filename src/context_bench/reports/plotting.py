@@ -425,7 +425,7 @@ def _times(report: ReportContext, section: Section) -> list[Chart]:
         Chart(
             "latency",
             "distribution",
-            "Latency",
+            "Time until the reply",
             about_spread("request"),
             "time until the reply",
             "",
@@ -445,7 +445,9 @@ def _times(report: ReportContext, section: Section) -> list[Chart]:
 
 def about_spread(what: str) -> str:
     """Instructions for reading a distribution of these things."""
-    return f"One dot per {what}; of more than {_DOTS}, {_DOTS} dots, each for as many. {_SPREAD} Left is faster."
+    return (
+        f"One dot per {what}; of more than {_DOTS}, {_DOTS} dots that stand for as many each. {_SPREAD} Left is faster."
+    )
 
 
 def _spread(report: ReportContext, line: Line, name: str, values: Sequence[float]) -> Spread | None:

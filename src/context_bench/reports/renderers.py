@@ -307,7 +307,7 @@ def render_markdown(page: Page) -> str:
     """
     blocks = [f"# {markdown(page.title)}", *(_markdown_body(page) if page.summary else [EMPTY])]
     if page.summary:
-        blocks.append(f"*{page.examples} examples evaluated*")
+        blocks.append(f"*{page.examples} example{'s' * (page.examples != 1)} evaluated*")
     return "\n\n".join(blocks) + "\n"
 
 

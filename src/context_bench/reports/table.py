@@ -361,7 +361,7 @@ def _ending(page: Page, width: int) -> Iterator[Text]:
         yield Text("\nNotes", style="bold")
         for note in page.notes:
             yield Text(f"- {visible(note, TEXT_LIMIT)}")
-    yield Text(f"\n{page.examples:,} examples, {len(page.rows):,} rows", style="dim")
+    yield Text(f"\n{_counted(page.examples, 'example')}, {_counted(len(page.rows), 'row')}", style="dim")
 
 
 #: What stands where nothing was measured.

@@ -343,6 +343,20 @@ def test_paper_has_the_score_of_the_run_and_few_others(results: Callable[..., Re
     assert f"Printed: {rows}, with 6 of {known} scores; the JSON and CSV reports hold all of them." in text
 
 
+def test_one_example_and_one_row_are_not_called_several(results: Callable[..., Result]) -> None:
+    result = results()
+    one = replace(result, rows=result.rows[:1], config={**result.config, "num_examples": 1})
+    assert "1 example evaluated · 1 row</footer>" in to_html(one)
+    assert to_markdown(one).rstrip().endswith("*1 example evaluated*")
+
+
+def test_words_of_a_drawing_are_drawn_over_its_lines() -> None:
+    page = to_html(make_result())
+    for drawing in re.findall(r"<svg(?: [^>]*)?>.*?</svg>", page, re.DOTALL):
+        if "<text" in drawing and 'class="marks"' not in drawing:
+            assert not re.search(r"<text.*<line", drawing, re.DOTALL)
+
+
 def test_hostile_text_creates_no_element(nasty: str, hostile: Callable[[str], Result]) -> None:
     """Charts with such names: `test_hostile_names_are_text_in_charts`, and each kind of chart in `test_charts`."""
     check(nasty, hostile, without_charts)

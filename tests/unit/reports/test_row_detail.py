@@ -274,6 +274,7 @@ def test_a_part_has_no_column_without_a_value_and_no_empty_table():
     assert "Nothing came back." in html(told)
     assert "<table" not in html(told)
     assert "rank" not in detail_text(row(), told)
+    assert "<td>—</td>" in html({"calls": [{"model": "m"}]})
 
 
 def test_a_part_stands_for_what_it_shows_better():

@@ -223,7 +223,9 @@ class Drawing:
         root = ET.Element("svg", size)
         root.extend(head._marks)
         moved = f"translate({_number(around + self._left)},{_number(down + self._top)})"
-        ET.SubElement(root, "g", {"transform": moved}).extend(self._marks)
+        ET.SubElement(root, "g", {"transform": moved}).extend(
+            sorted(self._marks, key=lambda each: each.tag == "text")
+        )  # no line through a word
         return root
 
     def _add(self, name: str, tip: str, rows: str = "", /, **attributes: object) -> ET.Element:
