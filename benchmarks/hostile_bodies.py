@@ -99,6 +99,11 @@ def _event(text: str) -> bytes:
     return b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % text.encode()
 
 
+def _call(index: int) -> bytes:
+    calls = b'{"tool_calls":[{"index":%d,"id":"a","function":{"name":"f","arguments":"{"}}]}' % index
+    return b'data: {"choices":[{"index":0,"delta":%b}]}\n\n' % calls
+
+
 def _wide_usage(request: bool) -> Body:
     if request:
         return _packed(_with(True, b"[" + b"[]," * (20 * MB) + b"[]]"))
@@ -159,6 +164,21 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
         None if request else _stream(_event("a") + b"\n" * (30 * MB) + b"data: [DONE]\n\n")
     ),
     "sse_many_events": lambda request: None if request else _stream(b"data: {}\n\n" * (3 * MB)),
+    "one_key": lambda request: Body(_with(request, b'{"' + b"k" * 15 * MB + b'":1}')),
+    "one_escaped_key": lambda request: Body(_with(request, b'{"' + b"\\u00e9" * (15 * MB // 6) + b'":1}')),
+    "one_number": lambda request: Body(_with(request, b"9" * 15 * MB)),
+    "distinct_keys": lambda request: Body(
+        _with(request, b"{" + b",".join(b'"%x":1' % number for number in range(1_300_000)) + b"}")
+    ),
+    "gzip_million_members": lambda request: Body(
+        gzip.compress(b"") * 1_000_000 + gzip.compress(_texts(request, "Hi.")), "gzip"
+    ),
+    "gzip_cut": lambda request: Body(gzip.compress(_texts(request, "a " * 20 * MB))[:-9], "gzip"),
+    "gzip_tail": lambda request: Body(gzip.compress(_texts(request, "Hi.")) + b"x" * 60 * MB, "gzip"),
+    "sse_many_lines": lambda request: None if request else _stream(b"data: {\n" * (7 * MB) + b"\n"),
+    "sse_far_indices": lambda request: (
+        None if request else _stream(b"".join(_call(number * 1_000_000) for number in range(200_000)))
+    ),
 }
 
 
