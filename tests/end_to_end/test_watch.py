@@ -558,7 +558,7 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         ([], "--upstream is missing"),
         (["--upstream", "echo", "--shadow", "http://127.0.0.1:1"], "--max-cost"),
         (["--upstream", "echo", "--max-cost", "1"], "--shadow"),
-        (["--upstream", "echo", "--sample", "2"], "not a share"),
+        (["--upstream", "echo", "--sample", "2"], "--sample 2.0: expected a number at least 0 and at most 1"),
         (["--upstream", "echo", "--via", "nonsense"], "--proxy 'nonsense' is not usable"),
         (["--upstream", "echo", "--output", "pdf"], "table or json"),
         (["--show", "last"], "no store"),
