@@ -177,6 +177,8 @@ def test_systems_are_hidden_and_shown_in_every_chart_by_keyboard(houses, read):
     assert page.locator("figure [data-of=halves]:not(.off)").count() == 0
     expect(marks.first).to_be_hidden()
     assert page.locator("figure [data-of=user-only].off").count() == 0
+    drawn = page.locator("figure svg", has_text="halves").filter(has=page.locator("[data-of=halves]"))
+    assert drawn.filter(has=page.locator("g.mark-symbol")).count()  # a chart of Vega-Lite is among them
     page.keyboard.press("Space")
     assert page.locator("figure [data-of].off").count() == 0
 

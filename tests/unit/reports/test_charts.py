@@ -331,7 +331,7 @@ def test_many_kinds_without_any_interval_are_no_page_of_rings(result: Result) ->
     assert "forest-types" not in drawn(41)
 
 
-@pytest.mark.parametrize("kind", ["forest", "changes", "dots", "distribution"])
+@pytest.mark.parametrize("kind", ["forest", "changes", "dots", "distribution", "pareto", "rates", "recall", "coverage"])
 def test_marks_name_their_system_and_pictures_of_their_own_do_not(kind: str) -> None:
     made = chart(kind, ["kompact", NASTY])
     drawing = svg(made)

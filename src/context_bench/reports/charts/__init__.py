@@ -209,9 +209,11 @@ def _copy(element: ET.Element) -> ET.Element | None:
     )
     made.text, made.tail = element.text, element.tail
     if (told := element.get("aria-label")) is not None and told.startswith(TIP):
-        tip, _, rows = told.removeprefix(TIP).partition(OF_ROWS)
-        ET.SubElement(made, "title").text = tip
-        if rows:
-            made.set(ROWS, rows)
+        tip, rows, owner, *_ = *told.removeprefix(TIP).split(OF_ROWS), "", ""
+        if tip:
+            ET.SubElement(made, "title").text = tip
+        for attribute, value in ((ROWS, rows), (OWNER, owner)):
+            if value:
+                made.set(attribute, value)
     made.extend(copied for child in element if (copied := _copy(child)) is not None)
     return made

@@ -14,12 +14,11 @@ from typing import Any
 from context_bench.reports.charts.drawing import rows_of
 from context_bench.reports.charts.style import (
     INK,
-    OF_ROWS,
     SIZE,
-    TIP,
     ShownNames,
     axis,
     cycled,
+    description,
     extent,
     fixed,
     inline,
@@ -80,8 +79,9 @@ def draw(chart: Chart, width: int) -> Any:
     cost = base.transform_filter("isValid(datum.least)").mark_rule(strokeWidth=1.5, opacity=0.8)
     hollow = base.transform_filter("!datum.front").mark_point(filled=False, size=90, strokeWidth=2, opacity=1)
     filled = base.transform_filter("datum.front").mark_point(filled=True, size=110, opacity=1)
-    marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color)]
-    marks.append(cost.encode(x=alt.X("least:Q"), x2=alt.X2("most:Q"), y=y, color=color))
+    owner = alt.Description("owner:N")
+    marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color, description=owner)]
+    marks.append(cost.encode(x=alt.X("least:Q"), x2=alt.X2("most:Q"), y=y, color=color, description=owner))
     marks += [
         layer.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N"))
         for layer in (hollow, filled)
@@ -100,6 +100,7 @@ def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, A
     """A mark. The whisker of the costs moves with it, if it was moved aside, and stays on the plot."""
     shift = frame.value_at(place, 0)[0] - point.cost.value
     both = point.cost.low is not None and point.cost.high is not None
+    tokens = " tokens" if point.cost.unit == "tokens" else ""
     return {
         "name": name,
         "quality": point.quality.value,
@@ -109,8 +110,8 @@ def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, A
         "least": max(point.cost.low + shift, frame.x[0]) if both and point.cost.low is not None else None,
         "most": min(point.cost.high + shift, frame.x[1]) if both and point.cost.high is not None else None,
         "front": point.front,
-        "tip": f"{TIP}{name}: {point.quality.text}, "
-        f"{point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}{OF_ROWS}{rows_of(point.name)}",
+        "tip": description(name, f"{name}: {point.quality.text}, {point.cost.text}{tokens}", rows_of(point.name)),
+        "owner": description(name),
     }
 
 
@@ -250,13 +251,14 @@ def _texts(labels: Sequence[_Label], x: Any, y: Any, frame: _Frame) -> list[Any]
     made = []
     if led := [_leader(each.mark, each, frame) for each in labels if each.mark is not None]:
         line = inline(led).mark_rule(strokeWidth=1, opacity=0.5)
-        made.append(line.encode(x=x, y=y, x2=alt.X2("to_cost:Q"), y2=alt.Y2("to_quality:Q"), color=fixed("Color", INK)))
+        ends = {"x2": alt.X2("to_cost:Q"), "y2": alt.Y2("to_quality:Q"), "description": alt.Description("owner:N")}
+        made.append(line.encode(x=x, y=y, color=fixed("Color", INK), **ends))
     for align in ("left", "right"):
-        values = [_at(each.x, each.y, frame) | {"text": each.text} for each in labels if each.align == align]
+        found = [each for each in labels if each.align == align]
+        values = [_at(one.x, one.y, frame) | {"text": one.text, "owner": description(one.text)} for one in found]
         if values:
-            made.append(
-                inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text=alt.Text("text:N"))
-            )
+            texts = inline(values).mark_text(align=align, baseline="middle")
+            made.append(texts.encode(x=x, y=y, text=alt.Text("text:N"), description=alt.Description("owner:N")))
     return made
 
 
@@ -265,7 +267,8 @@ def _leader(mark: tuple[float, float], label: _Label, frame: _Frame) -> dict[str
     end = (label.x + (-2 if label.align == "left" else 2), label.y)
     far = math.dist(mark, end)
     start = [a + (b - a) * 8 / far for a, b in zip(mark, end, strict=True)]
-    return _at(start[0], start[1], frame) | {f"to_{name}": value for name, value in _at(*end, frame).items()}
+    ends = {f"to_{name}": value for name, value in _at(*end, frame).items()}
+    return _at(start[0], start[1], frame) | ends | {"owner": description(label.text)}
 
 
 def _at(across: float, down: float, frame: _Frame) -> dict[str, Any]:
@@ -298,7 +301,10 @@ def draw_coverage(chart: Chart, width: int) -> Any:
     points = chart.of(LinePoint)
     names = ShownNames([point.name for point in points], longest=40)
     panels = list(dict.fromkeys(point.panel for point in points))
-    values = [{"name": names[p.name], "panel": p.panel, "x": p.x, "y": p.y.value} for p in points]
+    values = [
+        {"name": names[p.name], "owner": description(names[p.name]), "panel": p.panel, "x": p.x, "y": p.y.value}
+        for p in points
+    ]
     columns = 2 if len(panels) > 1 and not narrow(width) else 1
     plot = (width - 66 - 24 - (columns - 1) * 50) // columns
     told = legend(width, names.shown) if len(names.shown) > 1 else None
@@ -313,6 +319,7 @@ def draw_coverage(chart: Chart, width: int) -> Any:
             x=alt.X("x:Q", title=chart.x, scale=scale(0, 100), axis=axis([0, 25, 50, 75, 100])),
             y=alt.Y("y:Q", title=chart.y, scale=scale(0, 1), axis=axis([0, 0.25, 0.5, 0.75, 1])),
             color=color,
+            description=alt.Description("owner:N"),
             strokeDash=alt.StrokeDash("name:N", sort=None, scale=dashes, legend=told),
         )
     )
@@ -348,10 +355,10 @@ def _lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any
     y = alt.Y("y:Q", title=chart.y, scale=scale(low, high), axis=axis(y_ticks))
     base = inline(values)
     layers = [
-        base.mark_line(strokeWidth=1.75).encode(x=x, y=y, color=color),
+        base.mark_line(strokeWidth=1.75).encode(x=x, y=y, color=color, description=alt.Description("owner:N")),
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=1.5, opacity=0.8)
-        .encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color),
+        .encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color, description=alt.Description("owner:N")),
         base.mark_point(filled=True, size=70, opacity=1).encode(
             x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")
         ),
@@ -376,7 +383,8 @@ def _record_of_curves(name: str, point: LinePoint, aside: dict[str, float], tip:
         "y": point.y.value,
         "low": point.y.low if whole else None,
         "high": point.y.high if whole else None,
-        "tip": f"{TIP}{name}, {tip} {point.x:,.3g}: {point.y.text}{OF_ROWS}{rows_of(point.name)}",
+        "tip": description(name, f"{name}, {tip} {point.x:,.3g}: {point.y.text}", rows_of(point.name)),
+        "owner": description(name),
     }
 
 
@@ -396,11 +404,12 @@ def _at_ends(
     above = ends[1] + _NAME_GAP * per_pixel
     for value, name in wanted:
         above = min(value, above - _NAME_GAP * per_pixel)
-        placed.append({"name": name, "text": name, "y": above})
+        placed.append({"name": name, "text": name, "owner": description(name), "y": above})
     lowest = ends[0]
     for each in reversed(placed):
         each["y"] = max(each["y"], lowest)
         lowest = each["y"] + _NAME_GAP * per_pixel
     color = alt.Color("name:N", sort=None, scale=alt.Scale(domain=names.shown, range=names.colors()), legend=None)
     mark = inline(placed).mark_text(align="left", baseline="middle", limit=185)
-    return mark.encode(x=fixed("X", plot + 8), y=y, text=alt.Text("text:N"), color=color)
+    told = {"text": alt.Text("text:N"), "description": alt.Description("owner:N")}
+    return mark.encode(x=fixed("X", plot + 8), y=y, color=color, **told)

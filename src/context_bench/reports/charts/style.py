@@ -27,6 +27,11 @@ TIP = "tip:"
 OF_ROWS = "\u2063"
 
 
+def description(name: str, tip: str = "", rows: str = "") -> str:
+    """The description of a mark of Vega-Lite: its tooltip, the rows that it stands for, and whose it is."""
+    return OF_ROWS.join((TIP + tip, rows, name))
+
+
 def narrow(width: int) -> bool:
     """True if a drawing of this width is meant for a small screen."""
     return width < _NARROW
