@@ -241,14 +241,13 @@ def headline(sentences: Iterable[Sentence]) -> Chart | None:
     title = "Tokens saved, against the bill"
     if len(parts) == len(left):
         tokens, bill = (1 - part.amount.value for part in parts)
-        title = (
-            f"{parts[0].name}: {_change(tokens, 'fewer tokens', 'more tokens')}, {_change(bill, 'cheaper', 'dearer')}"
-        )
+        tokens_told = _change(tokens, "fewer tokens", "more tokens", "about as many tokens")
+        title = f"{parts[0].name}: {tokens_told}, {_change(bill, 'cheaper', 'dearer', 'about the same bill')}"
     return Chart("headline", "strategies", title, about, "share of as sent", "", parts) if parts else None
 
 
-def _change(saved: float, less: str, more: str) -> str:
-    return f"{abs(saved):.0%} {less if saved >= 0 else more}".replace("%", " %")
+def _change(saved: float, less: str, more: str, same: str) -> str:
+    return f"{abs(saved):.0%} {less if saved > 0 else more}".replace("%", " %") if round(saved, 2) else same
 
 
 # Quality

@@ -149,7 +149,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
         *(_rounded(row.scores.get(name), 4) for name in _scores(page)),
         number(row.input_tokens) or None,  # 0: nothing was sent as it is
         number(row.output_tokens),
-        _rounded(row.latency, 4),
+        _rounded(row.latency, 6),
         _rounded(first(row.usage, "cost", "cost_usd", "usd"), 8),
         visible(failure, 160) if failure else None,
     ]

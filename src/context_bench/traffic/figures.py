@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.records import Comparison, Result
+from context_bench.reports.visible_text import plural
 from context_bench.wire.violations import total
 
 if TYPE_CHECKING:
@@ -176,9 +177,14 @@ def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Facts about the recordings that a reader must know."""
     for told in sets:
         if rebuilt := told.get("reconstructed"):
+            sessions = told.get("sessions", rebuilt)
+            what = (
+                "is a transcript without the requests' bodies: it was"
+                if rebuilt == 1
+                else "are transcripts without the requests' bodies: these were"
+            )
             yield (
-                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: "
-                "these were rebuilt. "
+                f"{rebuilt:,} of {sessions:,} {plural(sessions, 'session')} {what} rebuilt. "
                 "Instructions and tools that the log does not hold are stood in for, sized by the usage that it states."
             )
         if skipped := told.get("skipped"):

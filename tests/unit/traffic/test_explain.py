@@ -241,6 +241,17 @@ def test_a_shared_page_has_no_12_characters_of_a_prompt_and_no_name_of_ones_own(
     assert "row 1" in with_texts
 
 
+def test_a_page_has_drawings_that_a_telephone_shows_whole(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "one")
+    page = html(explained(tmp_path / "a.jsonl", []))
+    wide, narrow = (
+        [int(found) for found in re.findall(rf'<div class="{kind}"><svg[^>]*? width="(\d+)', page)]
+        for kind in ("wide", "narrow")
+    )
+    assert len(wide) == len(narrow) >= 1
+    assert max(narrow) <= 390 < min(wide)
+
+
 def test_names_of_ones_own_are_numbered_alike() -> None:
     assert public_name("Bash: git log") == "Bash: git log"
     assert public_name("Bash: ./deploy-orchard") == public_name("Bash: ./deploy-orchard") != "Bash: ./deploy-orchard"

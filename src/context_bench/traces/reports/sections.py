@@ -222,8 +222,8 @@ def notes_of(summary: TraceSummary) -> list[str]:
             notes.append(f"{name}{_n(total, 'record')} of the logs passed over: {most}")
         if told["no_reads"]:
             notes.append(
-                f"{name}{_n(told['no_reads'], 'run')} that read nothing with a tool that is known: coverage 0, not "
-                "left out"
+                f"{name}{_n(told['no_reads'], 'run')} that read nothing with a tool that is known: line coverage 0, "
+                "not left out"
             )
     for path, reason in list(summary.unread.items())[:_NAMED]:
         notes.append(f"not a trace: {path}: {reason}")
@@ -302,7 +302,9 @@ def _solving(summary: TraceSummary) -> Section | None:
             about=f"Of all tasks of the run; no verdict is not resolved. {_infra(known)}".strip(),
         )
     ]
-    tables += [_read_and_solved(known), _terciles(known)]
+    tables.append(_read_and_solved(known))
+    if any(one.terciles for one in known.values()):
+        tables.append(_terciles(known))
     notes = [_quadrants(label, one) for label, one in known.items()]
     tables[-1].about = " ".join([*filter(None, notes), f"All of this is {next(iter(known.values())).caveat}."])
     return Section("solving", "Solved, and read", tables=tables)

@@ -307,10 +307,15 @@ def sentence(label: str, rows: Sequence[TraceRow], found: Means, solved: Solving
     repos = len({row.repo or row.instance_id for row in rows})
     parts = [f"{runs}, {repos:,} repositor{'ies' if repos != 1 else 'y'}"]
     read_lines = f"read {_figure_text(line)} of the gold lines"
-    parts.append(f"{read_lines} at precision {_figure_text(found.figures.get('macro.precision.line'))}")
+    precision = figure(found.figures.get("macro.precision.line"))
+    parts.append(f"{read_lines} at precision {precision.text}" if precision else read_lines)
     missed = sum(size(ranges) for row in rows for ranges in row.missed.values())
     if any(tells_missed(row) for row in rows):
-        parts.append(f"{missed:,} gold lines were never read" if missed else "no gold line was missed")
+        parts.append(
+            f"{missed:,} gold line{'s were' if missed != 1 else ' was'} never read"
+            if missed
+            else "no gold line was missed"
+        )
     if solved is not None and solved.rate is not None:
         interval = solved.clustered or solved.rate
         rate = Figure(interval.value, "share", interval.low, interval.high)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from context_bench.reports.charts import svg
+from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import BarPart, Chart, Figure
 from context_bench.reports.table import Grid, share
 from context_bench.reports.visible_text import plural, visible
@@ -322,7 +322,8 @@ _STYLE = (
     ".answer{font-size:1.25rem;font-weight:600}"
     "td+td{white-space:nowrap}.words td{white-space:normal}"
     "@media(max-width:40rem){body{margin:1rem auto}h1{font-size:1.4rem}h2{font-size:1.15rem}"
-    "th,td{padding:.2rem .35rem}svg{max-width:none;width:40rem}}"
+    "th,td{padding:.2rem .35rem}.wide{display:none}}"
+    "@media(min-width:40.01rem){.narrow{display:none}}"
     "#drop{border:2px dashed #8888;border-radius:.5rem;padding:2rem;text-align:center}"
 )
 
@@ -332,8 +333,8 @@ def html(told: Explained, *, texts: bool = False) -> str:
     total = told.total
     parts = [f'<p class="answer">{_safe(answer(told))}</p><p>{_safe(headline(told))}.</p>']
     if told.longest.get("series"):
-        parts.append(f"<h2>The dearest session, turn by turn</h2><div>{svg(areas(told.longest))}</div>")
-    parts.append(f"<h2>Dearest sources</h2><div>{svg(bars(told))}</div>")
+        parts.append(f"<h2>The dearest session, turn by turn</h2>{_drawn(areas(told.longest))}")
+    parts.append(f"<h2>Dearest sources</h2>{_drawn(bars(told))}")
     parts += [_table(grid) for grid in _reach(told, total)]
     for grid in _breaks(told):
         parts.append(_table(grid))
@@ -343,6 +344,11 @@ def html(told: Explained, *, texts: bool = False) -> str:
         parts.append(_table(_sessions(told)))
     parts.append(_table(replace(_sources(told, total, _LINES), title="All sources, the dearest first")))
     return page("Where the tokens went", "".join(parts))
+
+
+def _drawn(chart: Chart) -> str:
+    """The drawing twice: for a window, and one for a telephone, which a wide one would not fit."""
+    return f'<div class="wide">{svg(chart)}</div><div class="narrow">{svg(chart, width=NARROW)}</div>'
 
 
 def page(title: str, body: str, script: str = "", policy: str = "") -> str:
