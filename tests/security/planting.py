@@ -334,6 +334,22 @@ def sessions(model: ModelServer) -> None:
     run("compress", "run", "bundled:sessions/order-sync-zh", "-n", 1, "--system", "head_tail:keep=0.3", "--judge-url", model.url,  # noqa: E501
         "--judge-model", "gpt-4o", "--judge-key-env", "MARKS", "--model", "gpt-4o", "--run", "shorter", "--eligibility", 0,  # noqa: E501
         "--system", f"cli:{shlex.quote(sys.executable)} {GIVEN / 'telltale.py'}", name="compress")  # fmt: skip
+    run("explain", log, "--out", OUT / "explained.html", name="explain")
+    run(
+        "judge",
+        "audit",
+        "one",
+        "--judge-url",
+        model.url,
+        "--judge-model",
+        "gpt-4o",
+        "--judge-key-env",
+        "MARKS",
+        name="judge-audit",
+    )
+    run("grade", "--proxy", f"{with_password(model.url, 'proxy_url')}?key={KEYS['query']}", "--header",
+        f"x-api-key:{KEYS['header']}", "--seconds", 20, "--check", "privacy", "--check",
+        "request, chat completions: settings", name="grade")  # fmt: skip
     client = GIVEN / "client.py"
     client.write_text(CLIENT)
     front = free_port()

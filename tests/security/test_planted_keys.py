@@ -212,7 +212,9 @@ def test_the_commands_did_what_they_are_here_for(scene):
     assert {name for name, code in codes.items() if code == 0} >= {
         "diff",
         "doctor",
+        "explain",
         "export-inspect",
+        "judge-audit",
         "memory",
         "runs",
         "show-html",
@@ -223,6 +225,7 @@ def test_the_commands_did_what_they_are_here_for(scene):
         assert codes[refused] == 2, refused
     assert [codes[f"config-{number}"] for number in range(5)] == [2] * 5
     assert codes["show-own"] == 0
+    assert codes["grade"] == 1  # nothing is marked of what answers with another text
     for failing in ("own", "services"):
         assert codes[failing] in (1, 2), failing
     for wire in ("openai", "responses"):

@@ -21,7 +21,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeTarget, checks_of
 from context_bench.core.records import Example
 from context_bench.core.roles import CANDIDATE, described_cell
-from context_bench.llm.redact import key_in, redact
+from context_bench.llm.redact import bare_url, key_in, redact
 from context_bench.session import interrupts
 from context_bench.session.flags import flag, options_of, own, takes
 from context_bench.session.gate import Check, as_junit
@@ -174,7 +174,8 @@ async def _asked(
 
 
 def _shown(target: GradeTarget) -> str:
-    return redact(target.value or target.start.split()[0].rpartition("/")[2])
+    given = target.value or target.start.split()[0].rpartition("/")[2]
+    return bare_url(given) if "://" in given else redact(given)
 
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
