@@ -178,7 +178,7 @@ def test_one_system_and_hostile_texts_in_the_terminal(store, capsys):
     assert not {"\x1b", "\u202e", "\u200b"} & set(out)
     assert "words unchanged" not in out
     _, short, _ = diff(store, "houses", "7", "--system", "halves", capsys=capsys)
-    assert "context-bench diff houses 7 --system halves --full" in " ".join(short.split())
+    assert f"context-bench diff houses 7 --system halves --store {store} --full" in " ".join(short.split())
     assert len(short) < len(out)
 
 

@@ -13,13 +13,13 @@ import context_bench.traffic.sections.watch_board
 import context_bench.traffic.watch.watcher  # noqa: F401 - imported here so that forks need not
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
-from context_bench.session.options import WatchOptions
+from context_bench.traffic.command.limit_guard import LimitedWatch
 from context_bench.traffic.command.watch_command import WatchRun
 
 
 async def run(upstream, store, front, via=None, back="0"):
     shown = {"output": "json", "out": Path("/dev/null"), "quiet": True}
-    options = WatchOptions(
+    options = LimitedWatch(
         front=int(front), upstream=upstream, store=store, record="full", via=via, back=int(back), **shown
     )
     return await WatchRun(options, [])._run()

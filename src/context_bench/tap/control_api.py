@@ -10,6 +10,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -65,8 +66,10 @@ def record_file(path: Path) -> Iterator[Callable[[Forwarded], None]]:
             file, size = opener(str(path), os.O_APPEND), 0
         else:
             file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
-            os.fchmod(file, 0o600)
-            size = os.fstat(file).st_size
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode):  # a device belongs to everybody
+                os.fchmod(file, 0o600)
+            size = found.st_size
         torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
     except OSError as error:
         raise StoreUnusable(f"records cannot be written to {path}: {error.strerror or error}") from None

@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import os
+import stat
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -12,7 +15,7 @@ from context_bench.core.ledger import Mark
 from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.tap.control_api import as_json
+from context_bench.tap.control_api import as_json, record_file
 from context_bench.tap.exchange import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, MarkWindow
 from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.wire.apis import Reply, parse_request, render_stream
@@ -403,3 +406,17 @@ def test_quotas_that_replies_tell_are_kept_by_every_policy(headers, expected):
     for policy in POLICIES:
         assert write(policy, exchange(reply_headers=told)).facts.get("quotas", {}) == pytest.approx(expected)
     assert write("meta", exchange(reply_headers=told, status=429)).facts.get("quotas", {}) == pytest.approx(expected)
+
+
+def test_a_device_for_records_stays_everybodys(tmp_path: Path) -> None:
+    """`--out /dev/null` of root took the device from all other users."""
+    terminal, other = os.openpty()
+    try:
+        os.fchmod(other, 0o622)
+        link = tmp_path / "records"
+        link.symlink_to(os.ttyname(other))
+        with record_file(link):
+            assert stat.S_IMODE(os.fstat(other).st_mode) == 0o622
+    finally:
+        os.close(terminal)
+        os.close(other)
