@@ -97,10 +97,10 @@ def served(line, world):
     """The server of a block, as in a terminal of its own, once it listens."""
     port = int(re.search(r"--port (\d+)", line)[1])
     with Path("server.log").open("wb") as log:
-        direct = {**os.environ, "NO_PROXY": "*"}
+        direct = {**os.environ, "NO_PROXY": "*", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # it asks the network else
         program = subprocess.Popen(["bash", "-c", line], stdout=log, stderr=log, start_new_session=True, env=direct)
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break

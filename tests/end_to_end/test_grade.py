@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
 import shlex
 import sys
 from contextlib import asynccontextmanager
@@ -59,12 +62,19 @@ class Twisted:
             return web.Response(body=kept, status=status, headers=headers)
 
 
+PORTS = iter(random.Random(os.getpid()).sample(range(20_000, 32_000), 12_000))
+
+
 def free_port():
+    """Below those that the system gives out by itself, so that no other test gets it in the meantime."""
     import socket
 
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        return own.getsockname()[1]
+    for port in PORTS:
+        with contextlib.suppress(OSError), socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 async def graded(make, *names):
