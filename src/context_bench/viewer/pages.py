@@ -57,8 +57,7 @@ PAGE = 50  # rows on one page
 class Query:
     """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
     search leaves out. `kind`: of runs, or of questions. `tag` and `noted`: with this tag, with a note. `layout`:
-    `matrix`, a line an example with all systems' answers, or `rows`. The `sort` `of:NAME` is by the score of that
-    system.
+    `matrix`, a line an example with all systems' answers, or `rows`. `sort` of `of:NAME`: by that system's score.
     """
 
     system: str = ""
@@ -120,9 +119,7 @@ class Query:
         return self.layout == "matrix" or (self.layout != "rows" and len(run.systems) > 1)
 
     def parameters(self, **changed: object) -> str:
-        """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its
-        first page.
-        """
+        """`?…` of the same question with these fields changed; without what is as usual. Another begins at page 1."""
         if changed and "page" not in changed:
             changed["page"] = 1
         if changed.keys() - {"page", "start"} and "start" not in changed:
