@@ -182,3 +182,18 @@ def test_a_turn_whose_call_is_still_being_answered_says_so():
     assert scene.told.pending == [0, 1]
     scene.end_back(call)
     assert scene.told.lates == [(1, 3)]
+
+
+def test_a_call_that_is_over_and_still_being_read_is_waited_for():
+    scene = Scene()
+    front, call, other = scene.front(1, "hello"), scene.back(1, "hello"), scene.back(2, "hello again")
+    call.finished = scene.clock.monotonic()
+    scene.end_front(front)
+    scene.after(60)
+    scene.pairing.settle()
+    assert scene.told.turns == []
+    scene.pairing.back_finished(call)
+    scene.pairing.settle()
+    assert (scene.told.turns, scene.told.pending) == ([(1, [1])], [1])
+    scene.end_back(other)
+    assert scene.told.lates == [(1, 2)]

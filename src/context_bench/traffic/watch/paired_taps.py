@@ -114,7 +114,7 @@ class Pairing:
     """Told of exchanges by the front and the back tap (on one loop), tells `paired` what belongs together.
 
     Call `settle` from time to time: it gives up waiting for calls that outlive their client by more than `patience`
-    seconds.
+    seconds. Calls that are over and still being read are waited for: reading ends.
     """
 
     def __init__(
@@ -186,7 +186,8 @@ class Pairing:
         """Tell of turns whose client has been gone for long, without waiting for calls still under way."""
         oldest = self._clock.monotonic() - self._patience
         for turn in list(self._open.values()):
-            if turn.seen is not None and turn.waiting and (everything or turn.front.finished < oldest):
+            under_way = not any(self._calls[number].finished for number in turn.waiting if number in self._calls)
+            if turn.seen is not None and turn.waiting and (everything or (under_way and turn.front.finished < oldest)):
                 pending = len(turn.waiting)
                 turn.waiting.clear()
                 self._tell(turn, pending)
