@@ -185,13 +185,17 @@ def _sessions(options: LimitedReplay, skipped: Any) -> Any:
 
 
 async def _hop(stack: AsyncExitStack, name: str, environment: RunEnvironment) -> str:
-    """The URL of a control: the passthrough hop, or one that rewrites what goes through it."""
+    """The URL of a control: the passthrough hop, or one that rewrites what goes through it, as far from the tap as a
+    proxy is.
+    """
     from context_bench.systems.serve import Served
 
     assert environment.hop is not None, "controls bring a passthrough hop"
     if name in PASSTHROUGH:
         return environment.hop
-    return (await stack.enter_async_context(Served(name, environment.hop))).url
+    provider = environment.tap.url if environment.tap is not None else environment.upstream
+    assert provider is not None, "checked: controls need --upstream"
+    return (await stack.enter_async_context(Served(name, provider))).url
 
 
 def _cell(options: LimitedReplay, environment: RunEnvironment, prices: Any, wire: str, hops: Mapping[str, str]) -> Cell:
