@@ -15,7 +15,8 @@ first):
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
 * 0.2, and 25 minutes at least: each round is played again undisturbed into another store and both reports are compared;
-  the store that the viewer shows is at rest, and the viewer's slope is measured.
+  the store that the viewer shows is at rest, and the viewer's slope is measured: it is browsed for 20 seconds and left
+  alone for 35, in turn, so that every minute has a moment in which nothing is under way.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
@@ -61,6 +62,9 @@ REST = 25.0  # minutes at least that the viewer's store is at rest; less in a sh
 MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
 VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
+#: Seconds in turn for which a store at rest is browsed and left alone. A viewer gives free memory back every 30 s; what
+#: pages that are being made at that moment hold would count as kept.
+BROWSED, ALONE = 20.0, 35.0
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
@@ -458,8 +462,12 @@ class Soak:
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
         self.browser = browser = await asyncio.to_thread(Browser, address)
+        since = time.monotonic()
         while True:
-            await asyncio.sleep(self.random.uniform(3, 9) / (6 if self.resting else 1))
+            if self.resting and time.monotonic() - since >= BROWSED:
+                await asyncio.sleep(ALONE)
+                since = time.monotonic()
+            await asyncio.sleep(self.random.uniform(3, 9) / (18 if self.resting else 1))
             page, _ = await asyncio.to_thread(browser.get, "/")
             self.views += 1
             if runs := runs_on(page):

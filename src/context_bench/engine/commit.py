@@ -174,11 +174,9 @@ class _SystemCount:
 
 @dataclass(slots=True)
 class _Row:
-    """Facts kept of a finished row, or of a group's set-up, for requests that arrive late."""
+    """The place in the store of a finished row, or of a group's set-up, for requests that arrive late."""
 
     id: int
-    wire: dict[str, Any] = field(default_factory=dict)
-    tokens: int | None = None
     setup: bool = False
 
 
@@ -210,7 +208,7 @@ class RunStatistics:
             count.failed += outcome.error is not None
             self.ran += 1
             if outcome.mark is not None and outcome.id is not None:
-                self.owners[outcome.mark] = _Row(outcome.id, outcome.wire, outcome.output_tokens)
+                self.owners[outcome.mark] = _Row(outcome.id)
         if self.progress is not None:
             name = self.writer.arms[outcome.unit.arm].name
             tokens = None if outcome.input_tokens is None else (outcome.input_tokens, outcome.output_tokens)
@@ -298,8 +296,8 @@ class RunStatistics:
             if row.setup:
                 await self.in_database(self.writer.join_late_to_setup, row.id, records)
                 continue
-            row.wire, row.tokens = with_late(row.wire, row.tokens, records)
-            await self.in_database(self.writer.join_late, row.id, records, row.wire, row.tokens)
+            wire, tokens = await self.in_database(self.writer.stored_wire, row.id)
+            await self.in_database(self.writer.join_late, row.id, records, *with_late(wire, tokens, records))
         lost += await recorder.unmatched()
         self.unmatched += len(lost)
         if lost:

@@ -19,10 +19,12 @@ from uuid import uuid4
 
 from context_bench.core import protocols as calling
 from context_bench.core.errors import Stop, describe
+from context_bench.core.keys import hash_bytes
 from context_bench.core.machine import Clock
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.tokens import counter_for
 from context_bench.engine.commit import GroupCommit, OneThread, RunStatistics, Waiting, enough_descriptors
+from context_bench.engine.encoding import dumps
 from context_bench.engine.observe import TEXT_FIELDS
 from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.progress import Progress
@@ -207,7 +209,7 @@ class LoadLog:
     ) -> None:
         self._manifest, self._limits, self._write, self._evaluators = manifest, limits, write, evaluators
         self._before = list(manifest.get("limits") or [])
-        self._written: Mapping[str, Sequence[Sequence[Any]]] = {}
+        self._written = ""  # digest of the changes that are in the store: they are thousands in a run of a day
         self._loaded = "load" not in manifest or manifest["load"] in (manifest.get("loads") or [])
 
     async def rows_are_made(self) -> None:
@@ -217,18 +219,26 @@ class LoadLog:
         if not self._loaded:
             self._loaded = True  # at once: other workers' rows are written after this
             self._manifest = {**self._manifest, "loads": [*(self._manifest.get("loads") or []), self._manifest["load"]]}
-            await self._write(self._manifest)
+            await self._put(self._changes())
 
     async def keep(self) -> None:
         """Write down what changed since it was last written."""
-        if (walls := sandboxes_of(self._manifest, self._evaluators)) != (self._manifest.get("walls") or []):
+        walls = sandboxes_of(self._manifest, self._evaluators)
+        changes = self._changes()
+        if walls != (self._manifest.get("walls") or []):
             self._manifest = {**self._manifest, "walls": walls}
-            await self._write(self._manifest)
-        now = self._limits() if self._limits is not None else {}
-        if now and now != self._written:
-            self._manifest = {**self._manifest, "limits": [*self._before, now]}
-            await self._write(self._manifest)
-            self._written = now
+        elif not changes or hash_bytes(dumps(changes)) == self._written:
+            return
+        await self._put(changes)
+
+    def _changes(self) -> Mapping[str, Sequence[Sequence[Any]]]:
+        return self._limits() if self._limits is not None else {}
+
+    async def _put(self, changes: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        """Write the manifest with what changed about limits, which is not held here."""
+        told = {"limits": [*self._before, changes]} if changes else {}
+        await self._write({**self._manifest, **told})
+        self._written = hash_bytes(dumps(changes))
 
 
 class Execution:

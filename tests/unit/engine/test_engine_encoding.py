@@ -1,8 +1,10 @@
 """Values survive the store, whatever they are; texts are kept once; secrets are not kept."""
 
+import gc
 import hashlib
 import json
 import math
+import tracemalloc
 
 from hypothesis import given, settings, strategies as st
 
@@ -149,3 +151,15 @@ def test_examples_have_the_same_key_whichever_way_it_is_worked_out():
         {**odd, "n": [1, 2**53, {"b": -1, "a": []}], "context": '"\\\b\f\n\r\t'},
     ):
         assert content_key({**example, "dataset": "d"}) == hash_text(canonical_json(example))
+
+
+def test_a_small_value_that_is_remembered_takes_its_own_length():
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            pack(dumps({"of": "a test of what is remembered", "number": number}))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000, "orjson gives every text of JSON 4 kB"

@@ -341,6 +341,12 @@ class Writer:
         query = select(schema.outputs.c.output).where(schema.outputs.c.id == output)
         return self.store.read(lambda connection: dict(unpacked(connection.scalar(query), {})))
 
+    def stored_wire(self, output: int) -> tuple[dict[str, Any], int | None]:
+        """The `wire` of a stored answer, and the tokens that were forwarded."""
+        query = select(schema.outputs.c.wire, schema.outputs.c.output_tokens).where(schema.outputs.c.id == output)
+        wire, tokens = self.store.read(lambda connection: connection.execute(query).one())
+        return dict(unpacked(wire, {})), tokens
+
     # --- finished work ---
 
     def commit(self, outcomes: Sequence[WorkOutcome]) -> None:
