@@ -120,6 +120,17 @@ def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, read):
     assert page.pdf(format="A4")[:4] == b"%PDF"
 
 
+def test_a_sheet_of_paper_is_laid_out_as_a_screen_and_not_as_a_phone(houses, read):
+    page = read(houses, width=703, height=1000)  # what A4 leaves between margins of 12 mm
+    page.emulate_media(media="print")
+    assert overflow(page) == 0
+    columns = "item => getComputedStyle(item).gridTemplateColumns.split(' ').length"
+    assert page.locator(".verdicts li").first.evaluate(columns) == 3
+    expect(page.locator("figure .wide").first).to_be_visible()
+    expect(page.locator("figure .narrow").first).to_be_hidden()
+    assert page.locator("#manifest ~ details .raw").evaluate("text => getComputedStyle(text).columnCount") == "2"
+
+
 def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, read):
     def lightness(page, what):
         """The sum of red, green and blue."""

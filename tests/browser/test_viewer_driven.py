@@ -274,6 +274,22 @@ def test_hostile_texts_are_texts_in_the_viewer(folder, aside, visit):
             assert overflow(page) == 0, step
 
 
+def test_on_paper_the_lists_are_tables_and_no_control_is_left(viewer, visit):
+    page = visit(viewer, width=703, height=1000)  # what A4 leaves between margins of 12 mm
+    page.emulate_media(media="print")
+    shape = "item => getComputedStyle(item).display"
+    assert page.locator("table.runs tbody tr").first.evaluate(shape) == "table-row"
+    page.emulate_media(media="screen")
+    page.locator("table.runs tbody th a").first.click()
+    page.locator("table.rows tbody a.mark").first.click()
+    link = page.get_by_role("link", name="side by side").first
+    expect(link).to_be_visible()
+    page.emulate_media(media="print")
+    expect(link).to_be_hidden()
+    assert page.locator("table.answers td.answer").first.evaluate(shape) == "table-cell"
+    assert overflow(page) == 0
+
+
 NOTE = "Cut away: </textarea><img src=x onerror=alert(1)>"
 
 

@@ -265,7 +265,8 @@ def _notes(page: Page, details: _Details) -> Iterator[str]:
 def _printed(page: Page) -> str:
     """Rows and scores that paper does not show: the script draws a page of rows, the style hides what stands aside."""
     known = len(page.score_names)
-    rows = "the page of rows that was open" if len(page.rows) > SHOWN_ROWS else "the rows"
+    many = f"the page of rows that was open ({SHOWN_ROWS} a page, {min(len(page.rows), MOST_ROWS):,} in all)"
+    rows = many if len(page.rows) > SHOWN_ROWS else "the rows"
     scores = f", with {PRINTED_SCORES} of {known} scores" if known > PRINTED_SCORES else ""
     some = scores or len(page.rows) > SHOWN_ROWS
     return f"Printed: {rows}{scores}; the JSON and CSV reports hold all of them." if some else ""

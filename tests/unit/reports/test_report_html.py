@@ -339,7 +339,8 @@ def test_paper_has_the_score_of_the_run_and_few_others(results: Callable[..., Re
     known = len(columns)
     assert columns[0]["title"] == "f1"
     assert ["aside" in column for column in columns] == [at >= 6 for at in range(known)]
-    rows = "the page of rows that was open" if len(result.rows) > 20 else "the rows"
+    many = f"the page of rows that was open (20 a page, {len(result.rows)} in all)"
+    rows = many if len(result.rows) > 20 else "the rows"
     assert f"Printed: {rows}, with 6 of {known} scores; the JSON and CSV reports hold all of them." in text
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Rows are data: cells are made with textContent only, so no text can become markup. What a row opens to was made, escaped, when the page
+// Rows are data: cells are made of plain text only, so no text can become markup. What a row opens to was made, escaped, when the page
 // was built; it is unpacked and parsed as a document of its own, in which nothing runs, and its elements are taken over.
 const block = JSON.parse(document.getElementById("row-data").textContent);
 const { columns, details } = block, PAGE = 20;
@@ -24,6 +24,10 @@ async function fill(cell, at) {
   } catch (error) {
     cell.append("This browser cannot unpack what stands here; a newer one can. (" + error.message + ")");
   }
+}
+function named(element, text) { // on paper a long name breaks where its words meet
+  element.replaceChildren(...text.split(/(?<=_)/).flatMap((part, n) => n ? [make("wbr", undefined, "onpaper"), part] : [part]));
+  return element;
 }
 function make(tag, text, className) {
   const element = document.createElement(tag);
@@ -87,7 +91,7 @@ function dataRow({ cells, at }) {
     button.addEventListener("click", () => toggle(at));
   }
   row.id = "row-" + at;
-  cells.forEach((value, n) => row.append(make("td", cellText(value, columns[n]), kindOf(columns[n], "id"))));
+  cells.forEach((value, n) => row.append(named(make("td", undefined, kindOf(columns[n], "id")), cellText(value, columns[n]))));
   return row;
 }
 function renderTable() {
@@ -106,7 +110,7 @@ function renderTable() {
   $("next").disabled = page + 1 >= pages;
   [...$("rows").tHead.rows[0].cells].slice(1).forEach((cell, n) => {
     cell.setAttribute("aria-sort", n !== sortBy ? "none" : descending ? "descending" : "ascending");
-    cell.firstChild.textContent = columns[n].title + (n !== sortBy ? "" : descending ? " ↓" : " ↑");
+    named(cell.firstChild, columns[n].title + (n !== sortBy ? "" : descending ? " ↓" : " ↑"));
   });
 }
 function turnTo(number) {
@@ -137,7 +141,7 @@ async function start() {
   const head = $("rows").tHead.rows[0];
   head.append(make("td"));
   columns.forEach((column, n) => {
-    const button = make("button", column.title), cell = make("th", undefined, kindOf(column, ""));
+    const button = named(make("button"), column.title), cell = make("th", undefined, kindOf(column, ""));
     cell.scope = "col";
     button.type = "button";
     button.addEventListener("click", () => sortRows(n));

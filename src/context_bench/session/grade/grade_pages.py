@@ -88,7 +88,7 @@ border-bottom:1px solid #8884}pre{white-space:pre-wrap;overflow-wrap:anywhere;ba
 font-size:.8rem}b.l{display:inline-block;min-width:1.6em;text-align:center;color:#fff;
 border-radius:.3em;padding:.1em .3em}
 details{margin:.6rem 0}details details{margin-left:1.5rem}summary{cursor:pointer}small{opacity:.8}
-@media(max-width:40rem){tr:first-child{display:none}tr{display:grid;grid-template-columns:3rem 1fr;
+@media screen and (max-width:40rem){tr:first-child{display:none}tr{display:grid;grid-template-columns:3rem 1fr;
 border-bottom:1px solid #8884;padding:.3rem 0}td{border:0;padding:.1rem .3rem}td:nth-child(n+3){grid-column:2}
 td[data-of]::before{content:attr(data-of) ": ";opacity:.8}td:empty{display:none}}
 """ + "".join(f"b.g{letter or 'none'}{{background:{colour}}}" for letter, colour in _COLOURS.items())

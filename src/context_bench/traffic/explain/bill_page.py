@@ -321,9 +321,11 @@ _STYLE = (
     "th:first-child,td:first-child,.words td{text-align:left}svg{max-width:100%;height:auto}"
     ".answer{font-size:1.25rem;font-weight:600}"
     "td+td{white-space:nowrap}.words td{white-space:normal}"
-    "@media(max-width:40rem){body{margin:1rem auto}h1{font-size:1.4rem}h2{font-size:1.15rem}"
+    "@media screen and (max-width:40rem){body{margin:1rem auto}h1{font-size:1.4rem}h2{font-size:1.15rem}"
     "th,td{padding:.2rem .35rem}.wide{display:none}}"
-    "@media(min-width:40.01rem){.narrow{display:none}}"
+    "@media print,(min-width:40.01rem){.narrow{display:none}}"
+    "@media print{body{margin:0;padding:0;max-width:none}h1,h2{break-after:avoid}tr,svg{break-inside:avoid}"
+    "div{overflow:visible}th,td{padding:.1rem .6rem}}"
     "#drop{border:2px dashed #8888;border-radius:.5rem;padding:2rem;text-align:center}"
 )
 
