@@ -454,8 +454,11 @@ class Masker:
 
     def cut(self, text: str) -> str:
         """`text`, cleaned, and without the piece of a secret that is left where a longer text was cut off."""
-        text = self.text(text)
-        for secret in self.values:
+        return self.trimmed(self.text(text))
+
+    def trimmed(self, text: str) -> str:
+        """A clean `text` without the piece of a secret with which it begins or ends."""
+        for secret in self.values if len(text) >= _PIECE else ():
             sizes = range(len(secret) - 1, _PIECE - 1, -1)
             if text[:_PIECE] in secret and (size := next((n for n in sizes if text.startswith(secret[-n:])), 0)):
                 text = self.mask + text[size:]

@@ -39,7 +39,7 @@ from context_bench.wire.apis import (
     seen_stream,
     stream_reader,
 )
-from context_bench.wire.apis.shared import dump, load_body
+from context_bench.wire.apis.shared import dump, filled, load_body
 from context_bench.wire.request import counted_texts, exactly
 
 #: Bytes of a reply, of a stream, where each token has an event of its own, and of an error.
@@ -118,12 +118,12 @@ class ChatClient:
                     raise
                 result = sending.unbilled.stands()
             if isinstance(result, Reply):
-                return without_secrets(result, sending.secrets)
+                return result
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
             left = self._left(ledger, sending)
             last = not result.again or attempt > self._retries(result, ledger)
             if sending.unbilled is not None and (last or (left is not None and pause >= left)):
-                return without_secrets(sending.unbilled.stands(), sending.secrets)
+                return sending.unbilled.stands()
             if last:
                 raise result.error
             if left is not None and pause >= left:
@@ -324,7 +324,7 @@ class ChatClient:
         if isinstance(result, Reply) and (failure := failures.too_long(result, sending.where)) is not None:
             return failure
         if isinstance(result, Reply):
-            _keep(call, result)
+            _keep(call, result, sending.secrets)
             failure = failures.of_reply(result, tool_calls_ok=tool_calls_ok)
             return failure or self._for_its_bill(result, sending, call, ledger) or result
         return result
@@ -381,10 +381,10 @@ class ChatClient:
             await response.take_leave(reader.feed)
         reader.close()
         if reader.error:
-            _keep(call, reader.reply)
+            _keep(call, reader.reply, sending.secrets)
             return self._error_in_reply(reader.error, response, sending)
         if not reader.complete:
-            _keep(call, reader.reply)
+            _keep(call, reader.reply, sending.secrets)
             broken = Broken("the stream ended before its end mark")
             return failures.of_exception(
                 broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets
@@ -492,9 +492,9 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
     return RequestEnd.TROUBLED if result is not None and result.again else RequestEnd.NEUTRAL
 
 
-def _keep(call: Call, reply: Reply) -> None:
-    """Write a reply's content into the record."""
+def _keep(call: Call, reply: Reply, secrets: Sequence[str]) -> None:
+    """Take the keys of its request out of a reply, and write its content into the record."""
+    without_secrets(reply, secrets)
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     extra = {name: getattr(reply, name) for name in ("tool_calls", "refusal", "reasoning", "model", "after_done")}
-    call.reply = message | {name: value for name, value in extra.items() if value}
+    call.reply = {"role": "assistant", "content": reply.text, **filled(**extra)}

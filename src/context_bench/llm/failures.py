@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 from context_bench.core.errors import (
@@ -28,7 +29,7 @@ from context_bench.core.errors import (
     Unreachable,
 )
 from context_bench.llm.limits import Quota
-from context_bench.llm.redact import redact
+from context_bench.llm.redact import redact, without_pieces
 from context_bench.llm.transport.response import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
 from context_bench.wire.apis.shared import Reply, error_text, load_body
 
@@ -244,7 +245,7 @@ def of_status(
     status: int, headers: Mapping[str, str], body: bytes, *, where: str, now: float, secrets: Sequence[str]
 ) -> Failure:
     """A reply whose status is not 2xx. `headers` have lower-case names, `where` is the URL without credentials."""
-    text = body.decode("utf-8", "replace")
+    text = without_pieces(body.decode("utf-8", "replace"), partial(redact, secrets=secrets))
     words = redact(_words(text), secrets)[:_LONGEST]
     location = headers.get("location")
     if 300 <= status < 400 and location:
@@ -347,7 +348,8 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
 
 def not_json(body: bytes, content_type: str, *, where: str, secrets: Sequence[str]) -> Failure:
     """A reply with status 200 that is not JSON, such as a login page."""
-    shown = redact(_plain(body[:20_000].decode("utf-8", "replace")), secrets)[:200]
+    text = without_pieces(body[:20_000].decode("utf-8", "replace"), partial(redact, secrets=secrets))
+    shown = redact(_plain(text), secrets)[:200]
     return Failure(
         BadReply(f"invalid JSON from {where} ({content_type or 'no content type'}): {shown or 'empty body'}"),
         billed=True,

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from context_bench.core.errors import BadInput
+from context_bench.core.keys import canonical_json, load_body
 from context_bench.core.secrets import (
     Masker,
     field_names_a_secret,
@@ -257,6 +259,104 @@ def _mask(text: str, secret: str) -> str:
     return "".join(kept)
 
 
+#: Texts of one reply that are put together, and the fields that tell texts of the same name apart.
+_MOST_PIECES = 200_000
+_OF_WHICH = ("index", "output_index", "content_index", "summary_index", "item_id")
+_EVENT = re.compile(r"(?m)^(?:data:|[{\[])")
+_NOT_KEPT = f"(not kept: nested too deeply, or more than {_MOST_PIECES:,} texts, to be searched for keys)"
+
+
+def without_pieces(value: Any, clean: Callable[[str], str]) -> Any:
+    """A JSON value, or a text of events, without what `clean` takes out of texts of the same field put together, since
+    a stream, or a list of tokens, spells a key in pieces.
+
+    The first of such texts then holds all that is left of them, and of log probabilities nothing is kept. `clean` has
+    been applied to each text of a JSON value.
+    """
+    try:
+        if isinstance(value, str):
+            return _without_pieces_of_events(value, clean)
+        spelled = _Spelled(value, clean, at_least=2)
+        return spelled.without(value) if spelled.left else value if spelled.room else _NOT_KEPT
+    except RecursionError:
+        return _NOT_KEPT
+
+
+def _without_pieces_of_events(text: str, clean: Callable[[str], str]) -> str:
+    if len(list(islice(_EVENT.finditer(text), 2))) < 2:
+        return text
+    lines = [(line, len(line) - len(_said(line))) for line in text.split("\n")]
+    spelled = _Spelled((_payload(line[begin:]) for line, begin in lines), clean, at_least=1)
+    if not spelled.room:
+        return _NOT_KEPT
+    return "\n".join(line[:begin] + spelled.rewritten(line[begin:]) for line, begin in lines) if spelled.left else text
+
+
+def _said(line: str) -> str:
+    """What a line of a stream says after its name."""
+    return line.removeprefix("data:").lstrip()
+
+
+def _payload(said: str) -> Any:
+    try:
+        return load_body(said) if said[:1] in ("{", "[") else said
+    except ValueError:
+        return said
+
+
+class _Spelled:
+    """The texts of a value by the field that they stand in. `left`: of those that together hold what `clean` takes out,
+    what it leaves, until it is put in the place of the first; `room`: for so many more texts, lists and objects.
+    """
+
+    def __init__(self, value: Any, clean: Callable[[str], str], *, at_least: int) -> None:
+        self.room, self._texts = _MOST_PIECES, dict[tuple[object, ...], list[str]]()
+        self._read(value, ())
+        joined = {place: "".join(texts) for place, texts in self._texts.items() if self.room and len(texts) >= at_least}
+        self.left = {place: left for place, text in joined.items() if (left := clean(text)) != text}
+
+    def _read(self, value: Any, place: tuple[object, ...]) -> None:
+        if not self.room or not isinstance(value, Iterable):
+            return
+        self.room -= 1
+        if isinstance(value, str):
+            self._texts.setdefault(place, []).append(value)
+        elif isinstance(value, Mapping):
+            place = _within(value, place)
+            for name, item in value.items():
+                self._read(item, (*place, name))
+        else:
+            for item in value:
+                self._read(item, place)
+
+    def without(self, value: Any, place: tuple[object, ...] = ()) -> Any:
+        """The value, or one within it at `place`, without what was found; asked for in the order of reading."""
+        if isinstance(value, str) and place in self.left:
+            left, self.left[place] = self.left[place], ""
+            return left
+        if isinstance(value, Mapping):
+            place = _within(value, place)
+            found = {name: self.without(item, (*place, name)) for name, item in value.items()}
+            return {
+                name: None if str(name).startswith("logprobs") and item != value[name] else item
+                for name, item in found.items()
+            }
+        return [self.without(item, place) for item in value] if isinstance(value, list | tuple) else value
+
+    def rewritten(self, said: str) -> str:
+        """The line of a stream that says `said`, without what was found."""
+        payload = _payload(said)
+        left = self.without(payload)
+        if left == payload:
+            return said
+        return left if isinstance(left, str) else canonical_json(left)
+
+
+def _within(value: Mapping[str, Any], place: tuple[object, ...]) -> tuple[object, ...]:
+    """The place of what a mapping holds, which may say that it is one of several."""
+    return (*place, *((name, value[name]) for name in _OF_WHICH if isinstance(value.get(name), str | int)))
+
+
 @lru_cache(maxsize=64)
 def _hiding(secrets: tuple[str, ...]) -> Masker:
     return Masker(secrets, MASK)
@@ -269,14 +369,14 @@ def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
     hide = _hiding(lasting(secrets))
 
     def hidden(text: str) -> str:
-        return TAP_MARK.sub(MASK, hide.text(text)) if "cb-" in text else hide.text(text)
+        text = hide.cut(text)  # a reply may end within a key
+        return TAP_MARK.sub(MASK, text) if "cb-" in text else text
 
-    reply.text, reply.reasoning, reply.refusal = (
-        text and hidden(text) for text in (reply.text, reply.reasoning, reply.refusal)
-    )
+    for name in ("text", "reasoning", "refusal", "model", "finish_reason"):
+        if isinstance(text := getattr(reply, name), str):
+            setattr(reply, name, hidden(text))
     for call in reply.tool_calls:
-        if isinstance(call.get("arguments"), str):
-            call["arguments"] = hidden(call["arguments"])
+        call |= {name: hidden(said) for name, said in call.items() if isinstance(said, str)}
     if reply.after_done is not None:
-        reply.after_done["text"] = hidden(reply.after_done["text"])
+        reply.after_done["text"] = without_pieces(hidden(reply.after_done["text"]), hidden)
     return reply

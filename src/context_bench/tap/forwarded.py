@@ -19,7 +19,7 @@ from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.failures import used_quotas
-from context_bench.llm.redact import environment_values
+from context_bench.llm.redact import environment_values, without_pieces
 from context_bench.tap.exchange import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
 from context_bench.tap.masking import (
     FIELDS,
@@ -349,17 +349,24 @@ class RecordWriter:
 
     def _clean(self, record: Forwarded, exchange: Exchange) -> None:
         """The one place through which everything goes that came from outside: no key stays in any field."""
-        clean = text_masker(masker(self._known | credentials(exchange.headers, exchange.target)))
+        known = masker(self._known | credentials(exchange.headers, exchange.target))
+        clean = text_masker(known)
 
         def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
             return mask_private(clean(text)) if self.policy == "redacted" else clean(text)
 
+        def answered(text: str) -> str:  # it may end within a key
+            return known.trimmed(without(text))
+
         record.path = clean(record.path)
         record.model = clean(record.model) if record.model else record.model
-        record.error = clean(record.error)[:2000] if record.error else record.error
+        if record.error:
+            record.error = " ".join(without_pieces(known.cut(clean(record.error)), answered).split())[:2000]
         record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
+        if text := record.facts.get("after_done", {}).get("text"):
+            record.facts["after_done"]["text"] = without_pieces(text, answered)
         record.request = map_text(mask_names(record.request), without)
-        record.reply = map_text(record.reply, without)
+        record.reply = without_pieces(map_text(record.reply, answered), answered)
 
 
 def _outline(exchange: Exchange) -> Forwarded:
@@ -446,7 +453,7 @@ def _provider_error(status: int, body: Any) -> str:
     error = body.get("error") if isinstance(body, Mapping) else body
     if isinstance(error, Mapping):
         error = error.get("message") or error.get("type")
-    return f"HTTP {status}: {' '.join(str(error).split())}" if error else f"HTTP {status}"
+    return f"HTTP {status}: {error}" if error else f"HTTP {status}"
 
 
 def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
