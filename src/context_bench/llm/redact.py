@@ -293,7 +293,7 @@ def _without_pieces_of_events(text: str, clean: Callable[[str], str]) -> str:
 
 
 def _said(line: str) -> str:
-    """What a line of a stream says after its name."""
+    """The part of a stream's line after its name."""
     return line.removeprefix("data:").lstrip()
 
 
