@@ -285,23 +285,23 @@ def without_pieces(value: Any, clean: Callable[[str], str]) -> Any:
 def _without_pieces_of_events(text: str, clean: Callable[[str], str]) -> str:
     if len(list(islice(_EVENT.finditer(text), 2))) < 2:
         return text
-    lines = [(line, len(line) - len(_said(line))) for line in text.split("\n")]
+    lines = [(line, len(line) - len(_after_name(line))) for line in text.split("\n")]
     spelled = _Spelled((_payload(line[begin:]) for line, begin in lines), clean, at_least=1)
     if not spelled.room:
         return _NOT_KEPT
     return "\n".join(line[:begin] + spelled.rewritten(line[begin:]) for line, begin in lines) if spelled.left else text
 
 
-def _said(line: str) -> str:
+def _after_name(line: str) -> str:
     """The part of a stream's line after its name."""
     return line.removeprefix("data:").lstrip()
 
 
-def _payload(said: str) -> Any:
+def _payload(data: str) -> Any:
     try:
-        return load_body(said) if said[:1] in ("{", "[") else said
+        return load_body(data) if data[:1] in ("{", "[") else data
     except ValueError:
-        return said
+        return data
 
 
 class _Spelled:
@@ -343,12 +343,12 @@ class _Spelled:
             }
         return [self.without(item, place) for item in value] if isinstance(value, list | tuple) else value
 
-    def rewritten(self, said: str) -> str:
-        """The line of a stream that says `said`, without what was found."""
-        payload = _payload(said)
+    def rewritten(self, data: str) -> str:
+        """`data` of a stream's line without what was found."""
+        payload = _payload(data)
         left = self.without(payload)
         if left == payload:
-            return said
+            return data
         return left if isinstance(left, str) else canonical_json(left)
 
 
@@ -376,7 +376,7 @@ def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
         if isinstance(text := getattr(reply, name), str):
             setattr(reply, name, hidden(text))
     for call in reply.tool_calls:
-        call |= {name: hidden(said) for name, said in call.items() if isinstance(said, str)}
+        call |= {name: hidden(value) for name, value in call.items() if isinstance(value, str)}
     if reply.after_done is not None:
         reply.after_done["text"] = without_pieces(hidden(reply.after_done["text"]), hidden)
     return reply
