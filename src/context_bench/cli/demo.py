@@ -149,12 +149,13 @@ def _evidence_lines(result: Any) -> list[str]:
 
 def _show_evidence(console: Any, result: Any) -> None:
     console.print("\n[bold]1 · What arrives of the evidence, decided[/] (no model, exact)")
-    console.print(
-        "Real questions over the Python documentation, through five real proxies. head_tail, random_drop and bm25\n"
-        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to whatever answers behind them?"
+    _say(
+        console,
+        "Real questions over the Python documentation, through five real proxies. head_tail, random_drop and bm25 "
+        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to whatever answers behind them?",
     )
     for line in _evidence_lines(result):
-        console.print(f"  {line}", markup=False)
+        _say(console, line, indent=2)
 
 
 async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any, int]:
@@ -231,6 +232,14 @@ async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any
     result = collect(store, executed.run_id, metrics)
     _add_responder_card(result, store, run)
     return result, exit_code(result, executed, max_failures=0.02)
+
+
+def _say(console: Any, paragraph: str, *, indent: int = 0) -> None:
+    """Print a paragraph, which the console wraps: line ends of its own would be wrapped a second time."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(" ".join(paragraph.split())), (0, 0, 0, indent)))
 
 
 def _whole(executed: Any) -> Any:
@@ -341,30 +350,32 @@ def _show_measured(console: Any, result: Any, questions: int) -> None:
     from context_bench.reports import render
 
     console.print("\n[bold]2 · Five ways to shorten a context, by the answers of a small model[/]")
-    console.print(
+    _say(
+        console,
         "A real model of 135M parameters answers real questions over the Python documentation, its names and numbers "
-        "replaced so that\n"
-        f"memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The tap counts what "
-        "reached the model.\n"
+        f"replaced so that memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The "
+        "tap counts what reached the model.",
     )
+    console.print()
     console.out(render(result, "table", full=False, width=min(console.width, 100), color=console.is_terminal))
     open_still = [one for one in result.comparisons if one.system == "bm25" and one.verdict == "undecided"]
     for one in open_still:
         width = "" if one.low is None or one.high is None else f" ({one.low:+.2f} to {one.high:+.2f})"
-        console.print(
-            f"Why undecided: a model of 135M parameters misses many of {questions} questions that it could read, so\n"
-            f"its answers say little about what was cut{width}. What arrived is decided in part 1, without a model.",
-            markup=False,
+        _say(
+            console,
+            f"Why undecided: a model of 135M parameters misses many of {questions} questions that it could read, so its "
+            f"answers say little about what was cut{width}. What arrived is decided in part 1, without a model.",
         )
 
 
 def _show_roles(console: Any, result: Any) -> None:
     console.print("[bold]3 · A proxy that changes roles, caught in the act[/] (no model, exact)")
-    console.print(
-        "The same agent-shaped requests (system, user, assistant with tool calls, tool results) through two proxies:"
+    _say(
+        console,
+        "The same agent-shaped requests (system, user, assistant with tool calls, tool results) through two proxies:",
     )
     for line in _role_lines(result):
-        console.print(f"  {line}", markup=False)
+        _say(console, line, indent=2)
 
 
 def _rewriting() -> dict[str, list[Any]]:
@@ -391,8 +402,9 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
     from rich.table import Table
 
     console.print("\n[bold]4 · What rewriting history does to prompt-cache money[/] (no model, exact)")
-    console.print(
-        "A recorded agent session of 35 requests, its history kept short in six ways. Bill: 1 = history left alone."
+    _say(
+        console,
+        "A recorded agent session of 35 requests, its history kept short in six ways. Bill: 1 = history left alone.",
     )
     table = Table("strategy", box=None, pad_edge=False)
     for title in ("tokens saved", *rewriting):
@@ -400,9 +412,10 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
     for rows in zip(*rewriting.values(), strict=True):
         table.add_row(rows[0].strategy, f"{rows[0].token_saving:.0%}", *(f"{row.cost_ratio:.2f}" for row in rows))
     console.print(table)
-    console.print(
+    _say(
+        console,
         "automatic: any prefix is cached, reads cost a tenth; + write 1.25: writes cost extra; unit: whole earlier "
-        "prompts only."
+        "prompts only.",
     )
 
 
@@ -418,9 +431,10 @@ def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) 
         encoding="utf-8",
     )
     console.print(f"\n[bold]Report[/]: {out.resolve()}", soft_wrap=True)
-    console.print(
+    _say(
+        console,
         "Open the file in a browser: verdicts, pictures, and every request as it was sent and forwarded. From the "
-        "store, live:"
+        "store, live:",
     )
     console.print(
         f"  context-bench view{store_option(visible(named(store), 300))}",

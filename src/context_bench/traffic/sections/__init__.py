@@ -176,9 +176,10 @@ def bill_pointer(result: Result) -> str:
     run = mapping(result.manifest.get("run"))
     name, store = quote(visible(run.get("name") or "last", 300)), store_option(visible(run.get("store") or "", 300))
     return (
-        "Where the tokens went, why the cache broke, the ten dearest items, and how much\n"
-        f"of each reach was achieved: context-bench show {name} --output html{store}\n"
-        f"(or markdown, json); in short: context-bench explain {name}{store}\n"
+        "The whole bill, with its dearest items (or as markdown, json):\n"
+        f"  context-bench show {name} --output html{store}\n"
+        "In short, where the tokens went and why the cache broke:\n"
+        f"  context-bench explain {name}{store}\n"
     )
 
 
