@@ -22,7 +22,7 @@ METRICS = {
 MEASURES = {
     "compression_ratio": {"unit": "share", "better": "higher", "place": "tokens"},
     "mean_input_tokens mean_output_tokens": {"unit": "tokens", "better": "lower", "place": "tokens"},
-    "pareto_rank": {"better": "lower"},
+    "pareto_rank": {"unit": "count", "better": "lower"},
 }
 
 

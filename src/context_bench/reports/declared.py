@@ -192,7 +192,7 @@ class ReportContext:
         The place of one that nobody has declared is "".
         """
         if name == "groups" or name.startswith(("setup_", "setups_")):
-            return Measure(place="setup")
+            return Measure(unit=_setup_unit(name), place="setup")
         return self.measures.of(name) or Measure(place="")
 
     def is_score(self, name: str) -> bool:
@@ -207,6 +207,12 @@ class ReportContext:
     def whole(self, line: Line) -> bool:
         """True if the line is all there is of its system, so that the system's summary speaks of it."""
         return sum(name == line[0] for name, _ in self.aggregates.lines) == 1
+
+
+def _setup_unit(name: str) -> Unit:
+    if name.endswith("_tokens"):
+        return "tokens"
+    return "usd" if name == "setup_cost" else "seconds" if "seconds" in name else "count"
 
 
 def report_context(result: Result) -> ReportContext:

@@ -218,12 +218,14 @@ class Figure:
 
     @property
     def interval(self) -> str | None:
-        """`[low, high]`."""
+        """`[low, high]`, without units where they are those of the number."""
         if self.low is None or self.high is None:
             return None
-        return (
-            "[" + ", ".join(self._one(end).removesuffix(" %").removesuffix(" s") for end in (self.low, self.high)) + "]"
-        )
+        ends = [self._one(end) for end in (self.low, self.high)]
+        units = {text.partition(" ")[2] for text in (self._one(self.value), *ends)}
+        if len(units) == 1:
+            ends = [text.partition(" ")[0] for text in ends]
+        return f"[{', '.join(ends)}]"
 
     def _one(self, value: float) -> str:
         text = _PRINT[self.unit](value) if self.digits is None else f"{value:.{self.digits}f}"
@@ -243,6 +245,8 @@ def _usd(value: float) -> str:
 
 
 def _seconds(value: float) -> str:
+    if 0 < abs(value) < 0.00995:  # what would be 0.000 s to three digits is a time all the same
+        return f"{1000 * value:,.1f} ms" if abs(value) >= 0.00005 else "<0.1 ms"
     return f"{value:,.3f} s" if abs(value) < 10 else f"{value:,.1f} s"
 
 

@@ -302,8 +302,8 @@ NO_METRICS = "No metrics computed."
 def render_markdown(page: Page) -> str:
     """A page as Markdown, for pull requests and notes.
 
-    Heading, cards, one line for each system, the table of all metrics (4 decimals), one table per section, timing,
-    notes; the last line counts the examples.
+    Heading, cards, one line for each system, the table of all metrics (scores with 4 decimals), one table per section,
+    timing, notes; the last line counts the examples.
     """
     blocks = [f"# {markdown(page.title)}", *(_markdown_body(page) if page.summary else [EMPTY])]
     if page.summary:

@@ -39,6 +39,8 @@ from context_bench.stats.verdict.evidence import is_headline
 
 #: What systems tell of the items they were given, and the names under which it is summed.
 _ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "items_failed"))
+#: Units whose numbers are printed as such, not with the decimals of a score, in the table of all metrics.
+_COUNTED = ("count", "tokens", "seconds", "usd")
 
 
 def setup_facts(records: Sequence[SetupRecord]) -> dict[str, dict[str, Any]]:
@@ -394,7 +396,7 @@ def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:
 
 
 def _metric(key: str, measure: Measure, value: float | None) -> Figure | None:
-    if measure.title:
+    if measure.title or measure.unit in _COUNTED:
         return figure(value, measure.unit)
     return figure(value, "usd") if key.endswith("_usd") or key == "setup_cost" else figure(value, "number", digits=4)
 

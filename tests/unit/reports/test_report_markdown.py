@@ -38,6 +38,23 @@ def test_documented_facts() -> None:
     assert one.rstrip().splitlines()[-1] == "*1 example evaluated*"
 
 
+def test_counts_are_whole_numbers_and_scores_have_four_decimals() -> None:
+    told = {"f1_mean": 1.0, "num_passing": 4.0, "mean_input_tokens": 70.8, "latency_mean": 0.0004, "setup_calls": 0.0}
+    rows = [EvalRow("a", number, {"f1": 1.0}, 100, 50) for number in range(4)]
+    cells = {
+        title: shown
+        for titles, *lines in tables(to_markdown(Result(rows, {"a": told})))
+        for title, shown in zip(titles, lines[-1], strict=True)
+    }
+    assert {name: cells[name] for name in told} == {
+        "f1_mean": "1.0000",
+        "num_passing": "4",
+        "mean_input_tokens": "70.8",
+        "latency_mean": "0.4 ms",
+        "setup_calls": "0",
+    }
+
+
 def test_fixed_texts() -> None:
     assert "No results to report." in to_markdown(Result([], {}))
     assert "No metrics computed." in to_markdown(Result([], {"a": {}}))
@@ -53,7 +70,7 @@ def test_infinity_is_not_a_number_here() -> None:
     assert tables(text)[0] == [
         ["System", "mean_score", "cost_of_pass"],
         ["a", "0.5000", "—"],
-        ["b", "0.1000", "7.0000"],
+        ["b", "0.1000", "7.0"],
     ]
 
 

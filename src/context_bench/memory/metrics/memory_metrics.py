@@ -36,6 +36,8 @@ MEASURES = {
     "spread_trials": {"unit": "count", "place": "memory"},
     "spread_*": {"unit": "score", "better": "lower", "place": "memory"},
     "same_hits same_answers": {"unit": "share", "better": "higher", "place": "memory"},
+    "items stored bytes bytes_per_item": {"unit": "count", "place": ""},
+    "ingest_seconds_per_item ingest_first ingest_p*": {"unit": "seconds", "place": ""},
 }
 
 
