@@ -152,7 +152,7 @@ def _show_evidence(console: Any, result: Any) -> None:
     _say(
         console,
         "Real questions over the Python documentation, through five real proxies. head_tail, random_drop and bm25 "
-        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to whatever answers behind them?",
+        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to what answers behind them?",
     )
     for line in _evidence_lines(result):
         _say(console, line, indent=2)
@@ -363,8 +363,8 @@ def _show_measured(console: Any, result: Any, questions: int) -> None:
         width = "" if one.low is None or one.high is None else f" ({one.low:+.2f} to {one.high:+.2f})"
         _say(
             console,
-            f"Why undecided: a model of 135M parameters misses many of {questions} questions that it could read, so its "
-            f"answers say little about what was cut{width}. What arrived is decided in part 1, without a model.",
+            f"Why undecided: a model of 135M parameters misses many of {questions} questions that it could read, so "
+            f"its answers say little about what was cut{width}. What arrived is decided in part 1, without a model.",
         )
 
 
