@@ -243,7 +243,7 @@ def headline(sentences: Iterable[Sentence]) -> Chart | None:
         tokens, bill = (1 - part.amount.value for part in parts)
         tokens_told = _change(tokens, "fewer tokens", "more tokens", "about as many tokens")
         title = f"{parts[0].name}: {tokens_told}, {_change(bill, 'cheaper', 'dearer', 'about the same bill')}"
-    return Chart("headline", "strategies", title, about, "share of as sent", "", parts) if parts else None
+    return Chart("headline", "strategies", title, about, "share left", "", parts) if parts else None
 
 
 def _change(saved: float, less: str, more: str, same: str) -> str:

@@ -158,20 +158,20 @@ def _levels(
         *([Column("Set", False)] if several else []),
         *(Column(title, about=told) for _, title, told in used),
     ]
-    columns.append(Column("n", about="tasks that have the first figure; the others have nothing to divide by"))
+    columns.append(Column("n", about="tasks that have such a figure; where columns differ, the most"))
     rows: list[list[Cell]] = []
     for level in LEVELS:
         for label, one in found.items():
             cells = [one.figures.get(f"{key}.{level}") for key, _, _ in used]
-            n = Figure(cells[0].n, "count") if cells and cells[0] else None
+            counts = [cell.n for cell in cells if cell is not None]
+            n = Figure(max(counts), "count") if counts else None
             rows.append([LEVEL_NAMES[level], *([label] if several else []), *(figure(cell) for cell in cells), n])
     return Table(name, columns, rows, title, about, keys=2 if several else 1)
 
 
 _EDITS_ABOUT = (
     "Of the lines a patch deletes (or replaces), those that the gold says had to be edited. Recall needs the "
-    "reference patch in the gold; "
-    "what the seed calls recall is the first figure."
+    "reference patch in the gold; ContextBench's own code calls the first figure recall as well."
 )
 
 
