@@ -248,7 +248,7 @@ def _stored(setups: Mapping[str, dict[str, float]]) -> Table | None:
     """Speed of storing items, and what is kept of them."""
     if not any(column.key.startswith("ingest_") and column.shown(setups.values()) for column in _STORED):
         return None
-    about = "Before the first question; growth against the number of turns: memory ops."
+    about = "Before the first question. How it grows with the number of turns: context-bench memory ops."
     return declared_table("memory-stored", _STORED, setups.items(), about=about)
 
 

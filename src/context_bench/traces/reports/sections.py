@@ -97,11 +97,14 @@ def _by_level(report: ReportContext, name: str, columns: Sequence[tuple[str, str
     rows: list[list[Cell]] = []
     for level in LEVELS:
         for system in report.systems:
-            known = report.estimates.get(system, {}).get(f"{columns[0][0]}.{level}")
-            n = None if known is None else Figure(known.n, "count")
+            known = report.estimates.get(system, {})
+            counts = [known[key].n for kind, _, _ in columns if (key := f"{kind}.{level}") in known]
+            n = Figure(max(counts), "count") if counts else None
             cells = [_estimate(report, system, f"{kind}.{level}") for kind, _, _ in columns]
             rows.append([LEVEL_NAMES[level], system, *cells, n])
-    return Table(name, [*heads, Column("n", about="runs that have the first figure")], rows, keys=2)
+    return Table(
+        name, [*heads, Column("n", about="runs that have such a figure; where columns differ, the most")], rows, keys=2
+    )
 
 
 def _estimate(report: ReportContext, system: str, score: str) -> Figure | None:
