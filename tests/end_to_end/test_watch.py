@@ -667,7 +667,7 @@ async def staying_open(
 @pytest.mark.parametrize("path", ENDS)
 async def test_the_end_of_a_stream_that_stays_open_is_not_held_up_and_its_waiting_is_nobodys_time(path):
     waited, clock = [], asyncio.get_running_loop().time
-    async with staying_open() as (watch, kept, ended), aiohttp.ClientSession() as session:
+    async with staying_open(open_for=30.0) as (watch, kept, ended), aiohttp.ClientSession() as session:
         for number in range(4):
             body = {
                 "model": "m",
@@ -688,20 +688,25 @@ async def test_the_end_of_a_stream_that_stays_open_is_not_held_up_and_its_waitin
         assert turn.front.facts["reply_complete"]
         assert turn.calls[0].facts["reply_complete"]
         assert turn.added >= 0
-        assert turn.seconds < 1.0
+        assert turn.seconds < 20.0
         assert "+-" not in line(turn)
 
 
 async def test_a_client_that_reads_until_the_connection_closes_has_turns_with_their_calls():
+    clock = asyncio.get_running_loop().time
     async with staying_open(open_for=1.5) as (watch, kept, _):
-        streams = [
-            send(watch.url, [{"role": "user", "content": f"hello {number}"}], stream=True) for number in range(3)
-        ]
-        assert all(heard.endswith(b"data: [DONE]\n\n") for heard in await asyncio.gather(*streams))
+
+        async def seconds(number: int) -> float:
+            begun = clock()
+            heard = await send(watch.url, [{"role": "user", "content": f"hello {number}"}], stream=True)
+            assert heard.endswith(b"data: [DONE]\n\n")
+            return clock() - begun
+
+        whole = await asyncio.gather(*(seconds(number) for number in range(3)))
         await watch.drain()
     assert [(turn.kind, len(turn.calls), turn.pending) for turn in kept] == [("turn", 1, 0)] * 3
     assert "without a call" not in summary(kept, {})
-    assert max(turn.calls[0].seconds for turn in kept) < 1.0
+    assert min(whole) - max(turn.calls[0].seconds for turn in kept) > 1.0  # the wait for the close is in none
 
 
 async def test_what_a_provider_says_after_the_end_is_no_doing_of_the_proxy():

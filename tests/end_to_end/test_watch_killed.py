@@ -7,6 +7,7 @@ import random
 import resource
 import signal
 import sys
+import time
 
 import aiohttp
 import pytest
@@ -124,6 +125,26 @@ async def test_a_store_that_does_not_answer_holds_no_client_up_for_ever(tmp_path
         go_on.set()
     assert [turn.kind for turn in kept] == ["turn"]
     assert json.dumps(kept[0].failure) == "null"
+
+
+async def test_a_machine_that_stood_still_for_longer_has_a_turn_stored_before_its_client_has_the_end(monkeypatch):
+    monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 0.8)
+    order = []
+
+    async def after_a_standstill(turns):
+        time.sleep(1.0)  # noqa: ASYNC251 - the whole process
+        await asyncio.sleep(0.01)
+        order.append("stored")
+
+    async with Provider() as provider, Watch(provider.url, keep=after_a_standstill) as watch:
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "turn 1"}]}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(watch.url + "/v1/chat/completions", json=body) as reply,
+        ):
+            assert (await reply.json())["choices"]
+            order.append("answered")
+    assert order == ["stored", "answered"]
 
 
 CLIENT = """

@@ -46,8 +46,10 @@ T = TypeVar("T")
 
 #: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
 PATIENCE = 2.0
-#: How long the end of an answer waits at most for its record to be kept, where an observer wants that.
+#: How long the end of an answer waits at most for its record to be kept, where an observer wants that; and in how many
+#: steps: a machine that stood still for a while has used up only one of them.
 HELD_SECONDS = 2.0
+_HELD_STEPS = 8
 
 
 class Tap:
@@ -408,11 +410,11 @@ class Tap:
         if exchange.kept is None:
             return
         self._leave(exchange)
-        with contextlib.suppress(
-            TimeoutError
-        ):  # a store that is slow, or does not write at all, keeps no answer from its client
-            async with asyncio.timeout(HELD_SECONDS):
-                await exchange.kept.wait()
+        for _ in range(_HELD_STEPS):  # a store that is slow, or does not write at all, keeps no answer from its client
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HELD_SECONDS / _HELD_STEPS):
+                    await exchange.kept.wait()
+                    return
 
 
 def _own_secrets(upstream: str, key: str | None) -> list[str]:
