@@ -198,8 +198,8 @@ _MARKS = (
     "system is both better and cheaper by more than the intervals leave open. Overlapping marks are moved apart."
 )
 _FOREST = (
-    "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of "
-    "zero is better. Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is "
+    "Each mark is a system's mean difference to {baseline} on the same examples, with its 95 % interval once "
+    "there are enough of them; right of zero is better. Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is "
     "better; red square: it is worse by more than that; ring: open."
 )
 _CHANGES = (

@@ -269,7 +269,7 @@ def test_a_part_has_no_column_without_a_value_and_no_empty_table():
     columns = ("rank", "score", "words")
     full = html({"parts": [RowPart(title="Found", columns=columns, rows=[(1, None, "a"), (2, None, "b")])]})
     assert '<th scope="col" class="n">rank</th><th scope="col">words</th>' in full
-    assert '<td class="n">2</td><td>b</td>' in full
+    assert '<td class="n" data-of="rank">2</td><td data-of="words">b</td>' in full
     told = {"parts": [RowPart(title="Found", note="Nothing came back.", columns=columns)]}
     assert "Nothing came back." in html(told)
     assert "<table" not in html(told)

@@ -144,9 +144,25 @@ async def test_a_system_that_fails_where_the_baseline_does_not_is_found(tmp_path
 
 async def test_a_list_of_rows_shows_question_expected_answer_and_whether_it_is_right(session):
     text = await text_of(session, "/runs/first?layout=rows&system=short")
-    for said in ("What is the word? (2)", "gold2", "word2 of short"):
-        assert f'<td class="t said">{said}</td>' in text
-    assert 'class="n good">1.0' in text
+    for about, said in (("", "What is the word? (2)"), ("expected", "gold2"), ("answer", "word2 of short")):
+        named = f' data-of="{about}"' if about else ""
+        assert f'<td class="t said"{named}>{said}</td>' in text
+    marked = re.findall(r'class="n (good|bad)" data-of="f1">([0-9.]+)<', text)
+    assert {tone for tone, _ in marked} == {"good", "bad"}
+    assert all((tone == "good") == (float(figure) >= 0.7) for tone, figure in marked)  # as pass and fail are told
+    assert not re.findall(r'class="n (?:good|bad)" data-of="other"', text)
+
+
+async def test_a_column_for_what_is_expected_is_there_only_where_something_is(tmp_path):
+    path = tmp_path / "open.db"
+    with open_store(path) as store:
+        items = [{**each, "answer": None} for each in examples(3)]
+        await run(store, "open", [Speller("full"), Speller("short")], items)
+    async with Viewer(path, result_of=result_of) as viewer, session_with(viewer) as session:
+        for layout in ("rows", "matrix"):
+            text = await text_of(session, f"/runs/open?layout={layout}")
+            assert ">question<" in text
+            assert "expected" not in text.partition('id="rows"')[2]
 
 
 class Many:
@@ -189,7 +205,7 @@ async def test_a_row_that_failed_has_no_answer_and_only_then_there_is_a_column_f
     failed = await text_of(session, "/runs/first?layout=rows&failed=1")
     assert ">failure<" in failed
     assert '<td class="t said">{}</td>' not in failed
-    assert '<td class="t said"><span class="missing">—</span></td>' in failed
+    assert '<td class="t said" data-of="answer"><span class="missing">—</span></td>' in failed
     assert ">failure<" not in await text_of(session, "/runs/first?layout=rows&change=lost")
 
 

@@ -41,7 +41,7 @@ function cellText(value, column) {
   return column.digits === undefined ? value.toLocaleString("en-US") : value.toFixed(column.digits);
 }
 function kindOf(column, otherwise) { // what is aside is not printed
-  return (column.kind === "number" ? "n" : otherwise) + (column.aside ? " aside" : "");
+  return (column.kind === "number" ? "n" : otherwise) + (column.aside ? " aside" : "") + (column.unused ? " unused" : "");
 }
 function compare(a, b) {
   const x = a.cells[sortBy], y = b.cells[sortBy];
@@ -138,6 +138,8 @@ function goByArrow(event) {
   event.preventDefault();
 }
 async function start() {
+  rowData = (block.packed ? JSON.parse(await unpack(block.packed)) : block.rows).map((cells, at) => ({ cells, at }));
+  columns.forEach((column, n) => { column.unused = rowData.length > 0 && rowData.every(({ cells }) => cellText(cells[n], column) === "—"); });
   const head = $("rows").tHead.rows[0];
   head.append(make("td"));
   columns.forEach((column, n) => {
@@ -148,7 +150,6 @@ async function start() {
     cell.append(button);
     head.append(cell);
   });
-  rowData = (block.packed ? JSON.parse(await unpack(block.packed)) : block.rows).map((cells, at) => ({ cells, at }));
   shown = rowData.slice();
   for (const name of new Set(rowData.map(({ cells }) => cells[0]))) $("system").append(new Option(name, name));
   for (const id of ["filter", "system", "failed", "changed"]) if ($(id)) $(id).addEventListener("input", filterRows);
