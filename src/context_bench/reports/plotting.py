@@ -198,9 +198,9 @@ _MARKS = (
     "system is both better and cheaper by more than the intervals leave open. Overlapping marks are moved apart."
 )
 _FOREST = (
-    "Each mark is a system's mean difference to {baseline} on the same examples, with its 95 % interval once "
-    "there are enough of them; right of zero is better. Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is "
-    "better; red square: it is worse by more than that; ring: open."
+    "Each mark is a system's mean difference to {baseline} on the same examples, with its 95 % interval once there are "
+    "enough of them; right of zero is better. Dashed: the loss that would still be acceptable. Green disc: such a "
+    "loss is ruled out, or it is better; red square: it is worse by more than that; ring: open."
 )
 _CHANGES = (
     "A bar for all examples whose score changed by as much against {baseline}: left of zero lost, right gained, on one "
