@@ -10,7 +10,7 @@ a judge, a viewer that is browsed all the while. Phases, by their share of the t
 first):
 
 * 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.7, and 30 minutes at least if as many are asked for: first a round that nothing but the provider disturbs shows the
+* 0.7, and 40 minutes at least if 30 are asked for: first a round that nothing but the provider disturbs shows the
   pace, and the tap is warmed with requests of nobody's; then comes one long round in one process, with the provider's
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
@@ -57,7 +57,9 @@ PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
 KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when rounds with faults are begun
 UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
-LONG = 30.0  # minutes at least of the long round, if as many are asked for; of less a slope's interval is too wide
+#: Minutes at least of the long round, if 30 are asked for: a quarter goes until it is warm, and of less than thirty a
+#: slope's interval is too wide.
+LONG, IF_ASKED = 40.0, 30.0
 REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
 MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
@@ -65,6 +67,7 @@ VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
 #: Seconds in turn for which a store at rest is browsed and left alone. A viewer gives free memory back every 30 s; what
 #: pages that are being made at that moment hold would count as kept.
 BROWSED, ALONE = 20.0, 35.0
+RUN_WARM = 10_000  # requests (a judge's apart) after which what a run remembers of texts and bodies has filled its room
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
@@ -244,7 +247,7 @@ class Soak:
         """One start of the round's command, to its end or its violent death; the exit code."""
         if not calm:
             round_.starts += 1
-        began, was = time.monotonic(), self.requests()
+        began, was, first = time.monotonic(), self.requests(), self.faults.seen[round_.number]
         process = await self.programs.start(
             "calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store)
         )
@@ -261,6 +264,8 @@ class Soak:
                         self.faults.on or calm
                     ):  # without faults it works at another pace, and has other amounts under way
                         watched.busy = moved
+                    if watched.warm_from is None and self.faults.seen[round_.number] - first >= self.run_warm:
+                        watched.warm_from = moved + soak_watch.WARM["run"]
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:
@@ -389,7 +394,7 @@ class Soak:
         number += 1 + (number + 1) % 2  # the next are streamed
         while not self.over(0.9 * FAULTY):
             left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
-            left = max(left, 60 * LONG) if self.asked.minutes >= LONG else left
+            left = max(left, 60 * LONG) if self.asked.minutes >= IF_ASKED else left
             size = int(max(40, MARGIN * left * self.pace / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
@@ -440,6 +445,11 @@ class Soak:
         for each in self.programs.watched:
             if each.name == name:
                 each.warm_from = time.monotonic() + soak_watch.WARM[name]
+
+    @property
+    def run_warm(self) -> int:
+        """Requests of one process, a judge's apart, after which a run is warm; fewer in a short trial."""
+        return min(RUN_WARM, int(330 * self.asked.minutes))
 
     @property
     def tap_warm(self) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from context_bench.core.records import Usage
 from context_bench.engine import Store, rows, run_of
+from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema
 from context_bench.testing.hostile import Asked
 
@@ -81,7 +82,7 @@ def seen_by(log: Iterable[Asked], round_: int, books: Books) -> None:
 
 def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dict[str, Books], int]:
     """The ledger of a run by endpoint, and how many attempts belong to no row. `endpoint_of`: names by URL; any other
-    is `tapped`.
+    is `tapped`. What a tap answered with the baseline's reply was asked of no provider, and is not counted.
     """
     calls, plan, endpoints = schema.calls.c, schema.plan.c, schema.endpoints.c
     number = run_of(store, name).number
@@ -121,6 +122,10 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
                 homeless += count
             else:
                 books.kept[position] += count
+        answers = select(schema.outputs.c.id, schema.outputs.c.wire).where(schema.outputs.c.run == number)
+        for output, wire in connection.execute(answers):
+            if output in positions and (copied := unpacked(wire, {}).get("copied")):
+                found["tapped"].kept[positions[output]] -= copied
     return found, homeless
 
 

@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-#: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after
-#: the moment from which they count as busy with the same (a tap with its room for conversations full, a viewer whose
-#: store is at rest).
-WARM = {"run": 480.0, "tap": 60.0, "viewer": 180.0}
+#: Seconds in which a process still fills its caches after the moment from which it counts as busy with the same: a run
+#: that has seen so many requests that what it remembers of texts and bodies has filled its room, a tap whose room for
+#: conversations is full, a viewer whose store is at rest.
+WARM = {"run": 120.0, "tap": 60.0, "viewer": 180.0}
 BLOCK = 60.0  # seconds of samples of which the least counts: what is kept, without what is under way for the moment
 LEAST = 8.0  # minutes without which nothing is said
 MOST = 1.0  # MB/h that the upper end of a slope's interval may be
@@ -56,7 +56,7 @@ class Watched:
     name: str
     pid: int
     busy: float = math.inf  # seconds on the monotonic clock
-    warm_from: float | None = None  # the same clock; by default so many seconds after the start
+    warm_from: float | None = None  # the same clock; `None`: not warm yet
     samples: list[Sample] = field(default_factory=list)
     _born: str = ""
 
@@ -79,11 +79,7 @@ class Watched:
 
     def warm(self) -> list[Sample]:
         """The samples after the process has filled its caches, while it was busy."""
-        if not self.samples:
-            return []
-        start = self.warm_from
-        if start is None:
-            start = math.inf if self.name in ("tap", "viewer") else self.samples[0].at + WARM.get(self.name, 0.0)
+        start = math.inf if self.warm_from is None else self.warm_from
         return [sample for sample in self.samples if start <= sample.at <= self.busy]
 
 
@@ -113,10 +109,10 @@ RULE = (
     "is above it; nothing "
     f"is said of less than {LEAST:g} minutes. Least squares over the least of each {BLOCK:g} s, a level for each "
     "life, the interval "
-    "widened by how alike neighbours are. Left out: the first "
+    "widened by how alike neighbours are. Left out: all before a run's memories of texts and bodies or a tap's room "
+    "for conversations are full, and while the store that the viewer shows grows; then "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
-    + "; all before a tap's room for conversations is full, and while the store that the viewer shows grows; a run's "
-    "last look at its rows."
+    + "; a run's last look at its rows."
 )
 
 
