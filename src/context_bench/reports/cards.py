@@ -25,6 +25,7 @@ from context_bench.reports.declared import (
 from context_bench.reports.page import Card, Figure, Section, Sentence, SystemChanges
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, difference
 from context_bench.reports.traffic import forwarded_mean, saved_money, saved_tokens
+from context_bench.reports.visible_text import command_on
 from context_bench.stats.verdict.decisions import IF_EQUAL
 from context_bench.stats.verdict.evidence import is_headline
 
@@ -209,8 +210,8 @@ def cards(
     found = []
     for name, said in _by_system(report, sentences).items():
         lead = next((each for kind in ("quality", "family") for each in said if each.kind == kind), said[0])
-        command = _next_command(lead, run, example.get(name))
-        found.append(_card(name, lead, said, f"{command}{store_option(store)}" if command else "", asked))
+        command = _next_command(lead, run, example.get(name), store_option(store))
+        found.append(_card(name, lead, said, command, asked))
     return found
 
 
@@ -364,26 +365,23 @@ def _run_name(report: ReportContext) -> str:
     return name if isinstance(name, str) else ""  # none for a run that was kept nowhere
 
 
-def _next_command(lead: Sentence, run: str, example: str | int | None) -> str:
+def _next_command(lead: Sentence, run: str, example: str | int | None, store: str) -> str:
     if not run:
         return ""
-    name = shlex.quote(run)
-    if lead.kind != "quality":
-        return f"context-bench show {name} --full"
-    if lead.verdict in ("better", "non-inferior"):
-        return f"context-bench gate {name}"
-    if lead.verdict == "inferior" and example is not None:
-        return f"context-bench diff {name} {shlex.quote(str(example))} --system {shlex.quote(lead.system)}"
-    if lead.verdict == "inferior":
-        return f"context-bench show {name} --full"
+    if lead.kind == "quality" and lead.verdict in ("better", "non-inferior"):
+        return command_on("context-bench gate", [run], store)
+    if lead.kind == "quality" and lead.verdict == "inferior" and example is not None:
+        return command_on("context-bench diff", [run, str(example)], f" --system {shlex.quote(lead.system)}{store}")
+    if lead.kind != "quality" or lead.verdict == "inferior":
+        return command_on("context-bench show", [run], f" --full{store}")
     margin = f" --margin {lead.margin:g}" if lead.margin else ""
-    return f"context-bench power --from {name}{margin}"
+    return f"context-bench power --from {shlex.quote(run)}{margin}{store}"
 
 
 def whole_report(report: ReportContext, store: str) -> str:
     """The command that shows everything; empty where the run has no name."""
     name = _run_name(report)
-    return f"context-bench show {shlex.quote(name)} --full{store_option(store)}" if name else ""
+    return command_on("context-bench show", [name], f" --full{store_option(store)}") if name else ""
 
 
 def store_option(store: str) -> str:

@@ -32,7 +32,7 @@ from context_bench.reports.exchanges import (
 )
 from context_bench.reports.row_parts import ShownPart, page_limit, part_lines, shown_parts, without_replaced
 from context_bench.reports.table import drawn
-from context_bench.reports.visible_text import json_ready, visible
+from context_bench.reports.visible_text import command_on, json_ready, visible
 
 _BOTH = ("kept", "dropped", "added")
 _MARKS = {"dropped": "del", "added": "ins"}
@@ -256,17 +256,11 @@ def command_for(where: Mapping[str, Any]) -> str:
     """The command that shows a row whole in a terminal; empty where it is not known which run it is of."""
     if not where:
         return ""
-    parts = [
-        "context-bench",
-        "diff",
-        _quoted(where.get("run")),
-        _quoted(where.get("example_id")),
-        "--system",
-        _quoted(where.get("system")),
-    ]
-    parts += ["--trial", str(where["trial"])] if where.get("trial") else []
-    parts += ["--store", _quoted(where["store"])] if where.get("store") else []
-    return " ".join([*parts, "--full"])
+    named = [visible(where.get(name), 300) for name in ("run", "example_id")]
+    options = ["--system", _quoted(where.get("system"))]
+    options += ["--trial", str(where["trial"])] if where.get("trial") else []
+    options += ["--store", _quoted(where["store"])] if where.get("store") else []
+    return command_on("context-bench diff", named, " ".join(["", *options, "--full"]))
 
 
 def _quoted(value: object) -> str:

@@ -9,6 +9,7 @@ import csv
 import inspect
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -243,6 +244,9 @@ def page_from(text: str, rows: Sequence[EvalRow], details: Details | None = None
 
 def _moved(before: str, after: str, command: str) -> str:
     """A command on one store as a command on another; none stays none."""
+    if "--" in shlex.split(command):  # names stand behind the options
+        options, _, names = command.partition(f"{before} -- ")
+        return f"{options}{after} -- {names}"
     return f"{command.removesuffix(before)}{after}" if command else ""
 
 

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from shlex import quote
 from typing import Any
 
 from context_bench.core.numbers import number
@@ -23,7 +22,7 @@ from context_bench.reports.detail import detail_html, placed
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.row_parts import without_replaced
-from context_bench.reports.visible_text import script_json, visible
+from context_bench.reports.visible_text import command_on, script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
@@ -276,4 +275,5 @@ def command(page: Page) -> str:
     """The command that shows one row whole."""
     run = page.manifest.get("run")
     name = run.get("name") if isinstance(run, dict) else run
-    return f"context-bench diff {quote(visible(name or 'RUN', 300))} EXAMPLE{store_option(visible(page.store, 300))}"
+    names = [visible(name or "RUN", 300), "EXAMPLE"]
+    return command_on("context-bench diff", names, store_option(visible(page.store, 300)))

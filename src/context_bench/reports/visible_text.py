@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -191,6 +192,15 @@ def script_json(text: str) -> str:
     ):
         text = text.replace(character, escape)
     return text
+
+
+def command_on(command: str, names: Sequence[str], options: str = "") -> str:
+    """A command, as it can be copied, on what others have named: before a name with a leading dash stands `--`, behind
+    the options.
+    """
+    words = shlex.join(names)
+    dashed = any(name.startswith("-") for name in names)
+    return f"{command}{options} -- {words}" if dashed else f"{command} {words}{options}"
 
 
 def plural(number: int, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ import pytest
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.page import Card, Figure
+from context_bench.reports.renderers import page_from, page_text
+from context_bench.reports.visible_text import command_on
 from context_bench.stats.verdict import compare
 
 
@@ -80,6 +83,23 @@ def test_the_next_command_can_be_copied(result: Result) -> None:
     card = build_page(named, store="other.db").cards[0]
     assert card.command.endswith(" --store other.db")
     assert judged(replace(result, manifest={}), "kompact", verdict="inferior").command == ""
+
+
+@pytest.mark.parametrize("verdict", ["inferior", "non-inferior", "better", "undecided"])
+def test_a_run_named_like_an_option_is_none_in_the_next_command(result: Result, verdict: str) -> None:
+    named = replace(result, manifest={**result.manifest, "run": {"name": "-rf", "store": "other.db"}})
+    card = judged(named, "kompact", verdict=verdict)
+    words = shlex.split(card.command)
+    assert words[:3] == ["context-bench", "power", "--from"] or words.index("-rf") > words.index("--"), card.command
+    page = build_page(named, store="other.db")
+    assert page.whole == "context-bench show --full --store other.db -- -rf"
+    moved = page_from(page_text(page, store="other.db") or "", page.rows, store="it.db")
+    assert moved is not None
+    assert moved.whole == "context-bench show --full --store it.db -- -rf"
+    assert command_on("context-bench diff", ["one", "-q 0"], " --system s") == (
+        "context-bench diff --system s -- one '-q 0'"
+    )
+    assert command_on("context-bench diff", ["one", "q0"], " --system s") == "context-bench diff one q0 --system s"
 
 
 def test_lift_over_truncation_stands_on_the_card(result: Result) -> None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
-from context_bench.reports.visible_text import visible
+from context_bench.reports.visible_text import command_on, visible
 from context_bench.traffic import BILL
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
@@ -174,12 +173,13 @@ def bill_pointer(result: Result) -> str:
     from context_bench.reports.cards import store_option
 
     run = mapping(result.manifest.get("run"))
-    name, store = quote(visible(run.get("name") or "last", 300)), store_option(visible(run.get("store") or "", 300))
+    name, store = visible(run.get("name") or "last", 300), store_option(visible(run.get("store") or "", 300))
+    whole = command_on("context-bench show", [name], f" --output html{store}")
     return (
         "The whole bill, with its dearest items (or as markdown, json):\n"
-        f"  context-bench show {name} --output html{store}\n"
+        f"  {whole}\n"
         "In short, where the tokens went and why the cache broke:\n"
-        f"  context-bench explain {name}{store}\n"
+        f"  {command_on('context-bench explain', [name], store)}\n"
     )
 
 
