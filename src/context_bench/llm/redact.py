@@ -285,6 +285,8 @@ def without_pieces(value: Any, clean: Callable[[str], str]) -> Any:
 def _without_pieces_of_events(text: str, clean: Callable[[str], str]) -> str:
     if len(list(islice(_EVENT.finditer(text), 2))) < 2:
         return text
+    if text.count("\n") > _MOST_PIECES:  # before anything is built of so many
+        return _NOT_KEPT
     lines = [(line, len(line) - len(_after_name(line))) for line in text.split("\n")]
     spelled = _Spelled((_payload(line[begin:]) for line, begin in lines), clean, at_least=1)
     if not spelled.room:
