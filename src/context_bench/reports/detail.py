@@ -30,6 +30,7 @@ from context_bench.reports.exchanges import (
     differences,
     shown_piece,
 )
+from context_bench.reports.page import Figure
 from context_bench.reports.row_parts import ShownPart, page_limit, part_lines, shown_parts, without_replaced
 from context_bench.reports.table import drawn
 from context_bench.reports.visible_text import command_on, json_ready, visible
@@ -233,7 +234,7 @@ class Detail:
         return cls(
             texts=texts,
             parts=parts,
-            scores=[(name, f"{value:.4f}".rstrip("0").rstrip(".")) for name, value in row.scores.items()],
+            scores=[(name, _score(value)) for name, value in row.scores.items()],
             judges=[_judged(each, most) for each in told.get("judges") or []],
             errors=[(source, visible(error, most, lines=True)) for source, error in row.errors.items()],
             exchanges=exchanges,
@@ -283,7 +284,7 @@ def _texts(told: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
 
 def _judged(told: Mapping[str, Any], most: int) -> Judged:
     score = told.get("score")
-    shown = f"{score:.4g}" if isinstance(score, int | float) else ""
+    shown = _score(score) if isinstance(score, int | float) else ""
     return Judged(
         visible(told.get("evaluator") or "judge"),
         shown,
@@ -340,7 +341,18 @@ def _count(value: Any) -> str:
 
 
 def _seconds(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, int | float) else ""
+    if not isinstance(value, int | float):
+        return ""
+    return f"{value:.3f}" if value >= 0.0005 or not value else f"{value:.1g}"
+
+
+def _score(value: float) -> str:
+    """A score with the three digits that it has everywhere, without zeros at its end; what is smaller is not told as
+    0.
+    """
+    if 0 < abs(value) < 0.0005:
+        return f"{value:.1g}"
+    return Figure(value, "score").short.rstrip("0").rstrip(".")
 
 
 LIMIT = 4000  # characters of each text, unless all is asked for

@@ -22,7 +22,7 @@ from context_bench.reports.detail import detail_html, placed
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.row_parts import without_replaced
-from context_bench.reports.visible_text import command_on, script_json, visible
+from context_bench.reports.visible_text import command_on, excerpt, script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
@@ -150,7 +150,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
         number(row.output_tokens),
         _rounded(row.latency, 6),
         _rounded(first(row.usage, "cost", "cost_usd", "usd"), 8),
-        visible(failure, 160) if failure else None,
+        excerpt(failure, 160) if failure else None,
     ]
 
 

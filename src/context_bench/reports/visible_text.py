@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from context_bench.core.secrets import surely_names_a_secret
 
 NAME_LIMIT = 120  # characters of a name, id or label
+_LONGEST_NAME = 300
 TEXT_LIMIT = 4000  # characters of a question, an answer, an error
 
 # Shown by no font although they are not control characters: joiners, fillers, variation selectors.
@@ -33,8 +34,9 @@ _MOST_MARKS = 4  # stacked on one letter: enough for every script, too few to pa
 def visible(text: object, limit: int = NAME_LIMIT, *, lines: bool = False) -> str:
     r"""`text` on one line, with every invisible or steering character escaped, at most about `limit` characters.
 
-    With `lines`, line ends and tabs are kept (line ends as `\n`). A text that is cut ends in `…` and six hex digits of
-    its hash, so that two long names never look the same.
+    With `lines`, line ends and tabs are kept (line ends as `\n`). A name that is cut ends in `…` and six hex digits of
+    its hash, so that two long names never look the same; a text that is cut (with `lines`, or of more than 300
+    characters) ends in `…` alone.
     """
     shown = str(text)
     digest = ""
@@ -46,7 +48,18 @@ def visible(text: object, limit: int = NAME_LIMIT, *, lines: bool = False) -> st
         shown = _line(" ".join(re.split("[ \t\r\n\f\v\u2028\u2029]+", shown)))
     if len(shown) > 2 * limit:  # escapes are longer than what they stand for
         digest, shown = digest or _digest(str(text)), shown[: 2 * limit]
+    if lines or limit > _LONGEST_NAME:
+        return f"{shown}…" if digest else shown
     return f"{shown}…{digest}" if digest else shown
+
+
+def excerpt(text: object, limit: int) -> str:
+    """The beginning of a question, an answer or an error on one line, as harmless as `visible` makes it; `…` says that
+    it was cut.
+    """
+    cut = str(text)
+    shown = visible(cut[:limit], max(limit, _LONGEST_NAME + 1))
+    return f"{shown.rstrip('…')}…" if len(cut) > limit else shown
 
 
 def _digest(text: str) -> str:

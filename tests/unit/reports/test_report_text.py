@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from context_bench.core.records import Estimate
-from context_bench.reports.visible_text import csv_cell, json_ready, markdown, script_json, visible
+from context_bench.reports.visible_text import csv_cell, excerpt, json_ready, markdown, script_json, visible
 
 ANY = st.text(alphabet=st.characters(), max_size=60)
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
@@ -33,6 +33,22 @@ def test_visible_says_what_was_there() -> None:
     assert visible("one\r\ntwo\tthree") == "one two three"
     assert visible("one\r\ntwo\tthree", lines=True) == "one\ntwo    three"
     assert visible("naïve 東京 🙂 العربية") == "naïve 東京 🙂 العربية"
+
+
+def test_a_name_that_is_cut_tells_itself_from_others_and_a_text_only_that_it_was_cut() -> None:
+    long, other = "ab " * 200, "ab " * 199 + "c"
+    assert visible(long, 40) != visible(other, 40)
+    assert re.fullmatch(r"[ab ]{40}…[0-9a-f]{6}", visible(long, 40))
+    assert re.fullmatch(r"[ab ]{400}…", visible(long, 400))
+    assert visible("x\n" * 100, 10, lines=True) == "x\n" * 5 + "…"
+    assert excerpt(long, 40) == long[:40] + "…"
+    assert excerpt("short\x1b", 40) == "short\\x1b"
+    assert excerpt("\u202e" * 900, 200).endswith("…")
+
+
+@given(ANY)
+def test_an_excerpt_is_the_text_itself_where_nothing_is_cut(text: str) -> None:
+    assert excerpt(text, 60) == visible(text, 60 + 241)
 
 
 def test_stacked_marks_are_kept_to_a_sane_height() -> None:

@@ -70,6 +70,13 @@ def test_texts_scores_reasons_errors_and_calls():
     assert "Scores     f1 0.5, judge_score 1" in text
 
 
+def test_scores_of_a_row_have_the_digits_that_they_have_everywhere():
+    told = detail_text(EvalRow("a", 7, {"f1": 10 / 11, "seconds": 0.00042, "hits": 120.0, "none": 0.0}), {})
+    assert "f1 0.909" in told
+    assert "0.9091" not in told
+    assert "seconds 0.0004, hits 120, none 0" in told
+
+
 def test_nothing_is_known():
     assert "Scores" in html(None)
     assert "(none)" in html({})
