@@ -244,7 +244,7 @@ def transcript_and_diff(stored: StoredRow) -> list[RowPart]:
     steps = [
         RowStep(name, (), (("printed", text),), True) for name, text in said.items() if isinstance(text, str) and text
     ]
-    return parts + ([RowPart(title="Around it", steps=tuple(steps))] if steps else [])
+    return parts + ([RowPart(title="Tests and output", steps=tuple(steps))] if steps else [])
 
 
 @dataclass(slots=True)

@@ -112,9 +112,10 @@ def without_gold(columns: Mapping[str, Columns], score: str | None) -> list[str]
         return []
     least = min(left for left, _ in found)
     many = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    are, theirs = ("is", "its example has") if most == least == 1 else ("are", "their examples have")
     return [
-        f"{many} of the {rows:,} rows of each system are not in {score}, though nothing failed: as a rule their "
-        "examples have no gold answer."
+        f"{many} of the {rows:,} rows of each system {are} not in {score}, though nothing failed: as a rule {theirs} "
+        "no gold answer."
     ]
 
 

@@ -172,7 +172,7 @@ def _as_request(text: str) -> WireRequest:
 
 def _difference(exchange: Mapping[str, Any]) -> Difference:
     turn, why = exchange.get("turn"), str(exchange.get("why") or "")
-    why = why[:1].upper() + why[1:]
+    why = why and why[:1].upper() + why[1:].removesuffix(".") + "."
     title = "A request of the proxy's own" if turn is None else f"Turn {turn}"
     sent, forwarded = _sides(exchange)
     tokens = exchange.get("tokens") or {}
@@ -181,7 +181,7 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
         return Difference(title, _sentence(diff, tokens), why, "both", not diff.unchanged, diff)
     only = sent or forwarded
     sides: Literal["sent", "forwarded", "none"] = "sent" if sent else "forwarded" if forwarded else "none"
-    size = _tokens(tokens)
+    size = f"{_tokens(tokens)}." if _tokens(tokens) else ""
     if sides == "sent" and tokens.keys() == {"sent"}:  # not what the row as a whole sent, where a system made it less
         size = size.replace("Sent", "The request had")
     return Difference(title, size, why, sides, turn is None, diff_requests(only, only) if only else None)

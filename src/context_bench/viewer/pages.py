@@ -472,7 +472,7 @@ def _environment() -> Environment:
         "short": shown_count,
         "body": body,
         "unit": in_unit,
-        "points": lambda value: f"{100 * value:+.1f}".replace("-", "−"),
+        "points": lambda value: f"{100 * value:+z.1f}".replace("-", "−").replace("+0.0", "0.0"),
         "markup": Markup,
     }
     return made

@@ -128,6 +128,10 @@ def test_rows_without_gold_are_counted_in_a_note():
     assert [note for note in noted if note.startswith(said)]
     noted = result({"full": told("full", range(4)), "b": told("b", range(2))}).notes
     assert any("2 to 4 of the 12 rows" in note for note in noted)
+    noted = result({"full": told("full", [3]), "b": told("b", [3])}).notes
+    assert any(
+        "1 of the 12 rows of each system is not in f1" in note and "its example has no gold" in note for note in noted
+    )
     assert not any("gold" in note for note in result({"full": told("full", ()), "b": told("b", ())}).notes)
 
 

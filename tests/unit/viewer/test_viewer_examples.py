@@ -56,6 +56,15 @@ async def test_a_line_holds_an_example_with_the_answer_of_every_system_and_wheth
     assert "f1 of at least 0.7" in re.sub("<[^>]*>", "", text)
 
 
+async def test_a_row_is_coloured_by_whether_it_passes_as_its_line_of_an_example_says(session, first):
+    text = await text_of(session, "/runs/first?layout=rows")
+    shown = re.findall(r'<td class="n (good|bad)"[^>]*>([\d.]+)</td>', text)
+    assert {float(score) >= 0.7 for tone, score in shown if tone == "good"} == {True}
+    assert {float(score) < 0.7 for tone, score in shown if tone == "bad"} == {True}
+    scored = [row for row in first[:PAGE] if "f1" in row.scores]
+    assert len(shown) == len(scored) > 0
+
+
 @pytest.mark.parametrize(
     "asked", ["change=lost", "change=gained", "failed=1", "q=gold1&sort=of%3Ashort", "system=short"]
 )

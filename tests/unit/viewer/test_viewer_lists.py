@@ -14,6 +14,7 @@ from context_bench.engine.store import browsing
 from context_bench.reports.cards import CHIPS
 from context_bench.session.runs import report_stored, result_of
 from context_bench.viewer import Viewer
+from context_bench.viewer.pages import render
 from context_bench.wire.turns import Turn
 
 from .conftest import HOSTILE, Marks, Speller, examples, manifest, run, session_with
@@ -132,12 +133,23 @@ async def test_runs_are_sorted_and_filtered_by_kind_with_watches_among_them(path
         assert names(await text_of(session, "/?sort=rows&order=down")) == ["b", "a", "C", "traffic"]
         assert names(await text_of(session, "/?sort=change"))[:2] == ["b", "a"]
         assert names(await text_of(session, "/?kind=compression")) == ["C"]
-        assert names(await text_of(session, "/?kind=watch")) == ["traffic"]
+        watches = await text_of(session, "/?kind=watch")
+        assert names(watches) == ["traffic"]
+        assert '<span class="count">0</span><span class="unit"> turns</span>' in watches
         assert names(await text_of(session, "/?kind=questions&sort=name&order=down")) == ["b", "a"]
         assert names(await text_of(session, "/?q=traf")) == ["traffic"]
         assert "is of this kind" in await text_of(session, "/?kind=nothing")
         assert ">nq</td>" in await text_of(session, "/?q=b")
         assert "expected name, kind" in html.unescape(await text_of(session, "/?sort=luck", 400))
+
+
+@pytest.mark.parametrize(("change", "shown"), [(0.0, "0.0"), (-0.0004, "0.0"), (0.125, "+12.5"), (-0.01, "−1.0")])
+def test_what_is_nought_when_rounded_has_no_sign(change, shown):
+    named = {"system": "short", "verdict": "lost", "chip": "", "tone": "bad", "text": "", "control": False}
+    system = {**named, "change": change, "saved": {"tokens": change}}
+    text = render("verdicts_part.html.j2", told={"systems": [system]})
+    assert f">{shown} points<" in text
+    assert f">{shown} % tokens saved<" in text
 
 
 async def test_a_watch_is_listed_and_found_by_its_title_and_tags(path):
