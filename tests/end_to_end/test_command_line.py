@@ -118,6 +118,14 @@ def test_a_named_run_resumes_and_a_finished_one_asks_nothing(place, model):
     assert len(report()["rows"]) == 8
 
 
+@pytest.mark.parametrize("name", ["", " ", "last"])
+def test_a_run_cannot_have_the_name_of_the_newest(place, model, capsys, name):
+    assert bench(model, f"--run={name}", "-n", "3") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--run {name!r}: expected a name; 'last' stands for the newest run" in said
+    assert model.seen == 0
+
+
 def test_a_margin_changed_later_is_called_post_hoc(place, model):
     assert bench(model, "--run", "one", "-n", "3", "--margin", "0.05", *JSON) == 0
     first = report()

@@ -361,6 +361,11 @@ def run_name(store: Any, options: RunOptions) -> str | None:
     """
     from context_bench.engine import list_runs, run_of
 
+    if options.run is not None and options.run.strip() in ("", "last"):
+        raise BadInput(
+            f"--run {options.run!r}: expected a name; 'last' stands for the newest run. Choose another name, "
+            "or leave --run out for a name that is made"
+        )
     if options.resume is None:
         return options.run
     if options.resume != "last":
