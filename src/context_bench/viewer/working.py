@@ -38,6 +38,8 @@ ResultOf = Callable[[Any, Any], Any]
 
 MOST_KEPT = 24
 MOST_PAIRS = 100
+#: Questions after which the process is replaced, which gives its memory back.
+MOST_WORKED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Worker:
     def __init__(self, where: str, result_of: ResultOf) -> None:
         self._where, self._result_of = where, result_of
         self._pool: ProcessPoolExecutor | None = None
+        self._given, self._under_way = 0, 0  # questions of the pool's process, and those of them that it still works at
         self._kept = _Answers(MOST_KEPT)
 
     async def summary(self, run: ListedRun, *, fresh: bool = False) -> Worked:
@@ -136,9 +139,7 @@ class Worker:
         self, question: Hashable, stamp: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any
     ) -> Worked:
         asked = self._kept.get(question)
-        while (
-            asked is not None and asked.stamp != stamp and not asked.task.done()
-        ):  # of an earlier state: one at a time
+        while asked is not None and asked.stamp != stamp and not asked.task.done():  # one state at a time
             await asyncio.wait([asked.task])
             asked = self._kept.get(question)
         if asked is None or asked.stamp != stamp or (fresh and asked.task.done()):
@@ -150,16 +151,28 @@ class Worker:
         for _ in range(2):
             if self._pool is None:
                 spawned = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(1, mp_context=spawned, initializer=_deaf, max_tasks_per_child=50)
+                self._pool = ProcessPoolExecutor(1, mp_context=spawned, initializer=_deaf)
+                self._given = self._under_way = 0
             pool = self._pool
             try:
-                return await loop.run_in_executor(pool, function, *args)
+                asked = pool.submit(function, *args)
+                self._given, self._under_way = self._given + 1, self._under_way + 1
+                asked.add_done_callback(lambda _: loop.call_soon_threadsafe(self._over, pool))  # noqa: B023
+                return await asyncio.wrap_future(asked)
             except BrokenProcessPool:
                 if self._pool is pool:
                     self._pool = None
         return Worked(
             failure="The process that works out summaries ended before it was done: too little memory?", at=time.time()
         )
+
+    def _over(self, pool: ProcessPoolExecutor) -> None:
+        """End a process that has had its share and is idle: `max_tasks_per_child` can leave questions without one."""
+        if self._pool is pool:
+            self._under_way -= 1
+            if self._given >= MOST_WORKED and not self._under_way:
+                self._pool = None
+                pool.shutdown(wait=False)
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
@@ -169,9 +182,12 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         pool, self._pool = self._pool, None
         if pool is not None:
-            for process in list((getattr(pool, "_processes", None) or {}).values()):
-                process.terminate()
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+            processes = getattr(pool, "_processes", None) or {}
+            ended = asyncio.create_task(asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True))
+            while not ended.done():  # one may just be being made
+                for process in list(processes.values()):
+                    process.kill()
+                await asyncio.wait([ended], timeout=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,12 +382,8 @@ def _deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-# --- in the other process
-# ------------------------------------------------------------------------
-
-
 def summarised(where: str, run: str, result_of: ResultOf) -> Worked:
-    """The summary of a run (id)."""
+    """The summary of a run (id); in the other process."""
     return _outcome(lambda store: _summary(store, run, result_of, where), where)
 
 

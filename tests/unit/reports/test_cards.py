@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from context_bench.core.lazy import registry
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.page import Card, Figure
@@ -86,7 +87,10 @@ def test_the_next_command_can_be_copied(result: Result) -> None:
 
 
 @pytest.mark.parametrize("verdict", ["inferior", "non-inferior", "better", "undecided"])
-def test_a_run_named_like_an_option_is_none_in_the_next_command(result: Result, verdict: str) -> None:
+def test_a_run_named_like_an_option_is_none_in_the_next_command(
+    result: Result, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_objects", {})  # what other tests registered would be users' own: no page is kept
     named = replace(result, manifest={**result.manifest, "run": {"name": "-rf", "store": "other.db"}})
     card = judged(named, "kompact", verdict=verdict)
     words = shlex.split(card.command)

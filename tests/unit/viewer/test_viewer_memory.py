@@ -1,5 +1,6 @@
 """A run that grows is looked at again and again: what is kept of it is its latest state only."""
 
+import asyncio
 import dataclasses
 from contextlib import closing
 
@@ -7,6 +8,7 @@ import pytest
 
 from context_bench.engine.store.browsing import open_reading
 from context_bench.session.runs import result_of
+from context_bench.viewer import working
 from context_bench.viewer.pages import Library, Query, RunCache
 from context_bench.viewer.working import Worker
 
@@ -62,3 +64,23 @@ async def test_summaries_of_a_growing_run_are_kept_once(versions, store_path):
         assert (worker.kept, worker.finished(one), worker.finished(two)) == (1, None, None)
     finally:
         await worker.close()
+
+
+async def test_summaries_that_wait_for_one_another_are_worked_out_when_the_process_is_replaced(
+    versions, store_path, monkeypatch
+):
+    monkeypatch.setattr(working, "MOST_WORKED", 5)
+    _, runs = versions
+    worker = Worker(str(store_path), result_of)
+    others = [dataclasses.replace(run, number=run.number + 1 + place % 4) for place, run in enumerate(runs)]
+    try:
+        async with asyncio.timeout(300):
+            for first in range(0, 16, 4):
+                found = await asyncio.gather(*map(worker.summary, others[first : first + 4]))
+                assert [each.failure for each in found] == [None] * 4
+    finally:
+        asked = asyncio.create_task(worker.summary(runs[-1]))  # the process is at work as the viewer ends
+        await asyncio.sleep(0)
+        async with asyncio.timeout(300):
+            await worker.close()
+        asked.cancel()
