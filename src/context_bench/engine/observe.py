@@ -61,17 +61,19 @@ def forwarded_tokens(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -
 
 def landed(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -> list[Forwarded]:
     """Requests to a model that were answered; if none was, all that were tried. `calls`: ours, of which one that failed
-    was tried again.
+    was tried again. Where the tap saw the end of no reply and our client has an answer, it is one of those that broke.
     """
     chat = [record for record in records if record.wire in CHAT]
-    return _answered_to(calls, chat) or chat
+    served = [record for record in chat if _served(record)]
+    if not served and any(call.account == "system" and call.error is None for call in calls):
+        served = chat
+    return _answered_to(calls, chat, served) or chat
 
 
-def _answered_to(calls: Sequence[Call], chat: Sequence[Forwarded]) -> list[Forwarded]:
+def _answered_to(calls: Sequence[Call], chat: Sequence[Forwarded], served: list[Forwarded]) -> list[Forwarded]:
     """The records that the provider served, without those of attempts that failed on our side all the same: their reply
     was an error with status 200, no answer, or came too late. One record belongs to each attempt that arrived.
     """
-    served = [record for record in chat if _served(record)]
     client = [call for call in calls if call.account == "system"]
     ours, failed = (
         answered(client),
@@ -241,7 +243,8 @@ def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Pri
     if not records:
         return []
     ours = answered([call for call in calls if call.account == "system"])
-    served = _answered_to(calls, [record for record in records if record.wire in CHAT])
+    chat = [record for record in records if record.wire in CHAT]
+    served = _answered_to(calls, chat, [record for record in chat if _served(record)])
     left = paired(ours, served)[1] if len(served) > len(ours) else []
     return [_own_call(record, prices) for record in left[: len(served) - len(ours)]]
 

@@ -1,5 +1,7 @@
 """Tokens and wire facts from calls and records, case by case."""
 
+from dataclasses import replace
+
 import pytest
 
 from context_bench.core.records import Call, Forwarded, Usage
@@ -118,6 +120,18 @@ def test_an_attempt_whose_reply_was_no_answer_is_not_forwarded_twice_nor_the_pro
     both = [call(error="ServerFailed: an error in a reply", status=200), *refused]
     assert forwarded_tokens([record(usage=None), record(status=429), record()], both) == 10
     assert added_calls(both, [record(usage=None), record(status=429), record()], None) == []
+
+
+def test_of_attempts_that_all_broke_at_the_tap_the_one_that_was_answered_counts():
+    calls = [call(error="StreamBroken: ended early", status=200), call(attempt=2, status=200)]
+    broken = [record(error="the client went away", tokens=10, usage=None) for _ in range(2)]
+    assert forwarded_tokens(broken, calls) == 10
+    assert added_calls(calls, broken, None) == []
+    summary = {**BODY, "messages": [{"role": "user", "content": "summarise"}]}
+    own = record(summary, error="the upstream closed the connection", tokens=3)
+    assert forwarded_tokens([own, *broken], calls) == 13
+    assert forwarded_tokens(broken, [replace(each, error="StreamBroken: ended early") for each in calls]) == 20
+    assert forwarded_tokens(broken) == 20  # nobody knows whose they were
 
 
 def test_other_routes_are_counted_apart():
