@@ -101,7 +101,7 @@ def _by_level(report: ReportContext, name: str, columns: Sequence[tuple[str, str
             most = max((known[key].n for kind, _, _ in columns if (key := f"{kind}.{level}") in known), default=None)
             cells = [_estimate(report, system, f"{kind}.{level}") for kind, _, _ in columns]
             rows.append([LEVEL_NAMES[level], system, *cells, None if most is None else Figure(most, "count")])
-    return Table(name, [*heads, Column("n", about="runs that have one, at most (columns may differ)")], rows, keys=2)
+    return Table(name, [*heads, Column("n", about="runs behind the figure that has the most")], rows, keys=2)
 
 
 def _estimate(report: ReportContext, system: str, score: str) -> Figure | None:
