@@ -266,9 +266,9 @@ async def _serve(folder: Path, port: int) -> None:
 
 def _family(pid: int) -> Iterator[int]:
     yield pid
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread may end between being listed and being read
+            for child in thread.read_text().split():
                 yield from _family(int(child))
 
 

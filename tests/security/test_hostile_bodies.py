@@ -672,9 +672,11 @@ def test_words_of_a_long_call_are_those_of_its_end():
 
 
 def children(pid: int) -> list[int]:
-    return [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread may end between being listed and being read
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def held(pid: int) -> tuple[int, float]:

@@ -153,9 +153,11 @@ def end_at_once() -> NoReturn:
 
 def children() -> list[int]:
     """The processes that this one started, as far as the system tells."""
-    with suppress(OSError, ValueError):
-        return [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
-    return []
+    found: list[int] = []
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError, ValueError):  # a thread may end between being listed and being read
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def was_explained() -> bool:
