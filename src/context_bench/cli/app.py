@@ -227,7 +227,7 @@ def completion_script(args: list[str]) -> int | None:
     """
     if len(args) != 2 or args[0] not in ("--show-completion", "--install-completion"):
         return None
-    from typer._completion_shared import get_completion_script, install
+    from typer._completion_shared import install
 
     from context_bench.core.errors import UnknownName
 
@@ -235,11 +235,22 @@ def completion_script(args: list[str]) -> int | None:
     if args[1] not in shells:
         raise UnknownName("shell", args[1], shells)
     if args[0] == "--show-completion":
-        print(get_completion_script(prog_name="context-bench", complete_var=_COMPLETION_VARIABLE, shell=args[1]))
+        print(_script(args[1]))
         return 0
     _, path = install(shell=args[1], prog_name="context-bench", complete_var=_COMPLETION_VARIABLE)
+    if args[1] == "zsh":
+        path.write_text(_script("zsh") + "\n", encoding="utf-8")
     print(f"context-bench: completion for {args[1]} is in {path}; it works in terminals opened from now on")
     return 0
+
+
+def _script(shell: str) -> str:
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="context-bench", complete_var=_COMPLETION_VARIABLE, shell=shell)
+    if shell == "zsh":  # zsh loads the file as a function of its name at the first Tab, which must be answered, too
+        script += "\nif [[ ${funcstack[1]} == _context-bench ]]; then _context_bench_completion; fi"
+    return script
 
 
 def _completion_answer(root: Any, complete_line: Callable[[list[str]], list[str]]) -> str:
@@ -253,14 +264,17 @@ def _completion_answer(root: Any, complete_line: Callable[[list[str]], list[str]
         return ""
     asked = kind(root, {}, "context-bench", _COMPLETION_VARIABLE)
     args, incomplete = asked.get_completion_args()
-    head = ""
+    head = before = ""
     if shell == "bash":
         args, incomplete, head = _joined(args, incomplete)
+    elif incomplete.startswith("-") and "=" in incomplete:  # the parser gives the value alone, these shells want all
+        option, _, incomplete = incomplete.partition("=")
+        args, before = [*args, option], f"{option}="
     if len(args) > 1 or "-" in (incomplete[:1], *(each[:1] for each in args)):
         args = complete_line([*args, incomplete])[:-1]
     found = [item for item in asked.get_completions(args, incomplete) if _HARMLESS.fullmatch(item.value)]
     for item in found:
-        item.value = item.value.removeprefix(head)
+        item.value = before + item.value.removeprefix(head)
     setattr(asked, "get_completion_args", lambda: (args, incomplete))  # noqa: B010
     setattr(asked, "get_completions", lambda *_: found)  # noqa: B010
     return str(asked.complete())
