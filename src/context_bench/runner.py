@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.families import Stored, StoredRow, families, families_of, row_parts
+from context_bench.core.machine import quoted
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
@@ -179,7 +179,7 @@ def collect(
         result.notes.append(f"Post hoc: {told} after answers were there; verdicts are exploratory.")
     if record.status != "done":
         part = f"This run is not finished ({record.status}): everything here is about the part that is"
-        result.notes.insert(0, f"{part}; the same command with --run {quote(record.name)} goes on.")
+        result.notes.insert(0, f"{part}; the same command with --run {quoted(record.name)} goes on.")
     _say_unmatched(result, record.counts.get("unmatched", 0))
     stored = Stored(store, record.id, lambda: answered(store, record.id))
     for family, facts in about:

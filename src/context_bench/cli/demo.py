@@ -422,7 +422,6 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
 def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) -> None:
     from context_bench.reports import build_page, render
     from context_bench.reports.cards import store_option
-    from context_bench.reports.visible_text import visible
     from context_bench.session.reporting import named
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -437,7 +436,7 @@ def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) 
         "store, live:",
     )
     console.print(
-        f"  context-bench view{store_option(visible(named(store), 300))}",
+        f"  context-bench view{store_option(named(store))}",
         markup=False,
         soft_wrap=True,
     )

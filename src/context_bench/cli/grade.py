@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import Any, ClassVar
 
 import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeTarget, checks_of
+from context_bench.core.machine import quoted
 from context_bench.core.records import Example
 from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.llm.redact import bare_url, key_in, redact
@@ -143,7 +143,7 @@ async def _grade(options: GradeOptions) -> int:
     document["run"] = record.name
     _write(document, options)
     if not options.quiet:
-        told = f"context-bench gate {quote(record.name)} --min-grade B{store_option(named(store_of(options)))}"
+        told = f"context-bench gate {quoted(record.name)} --min-grade B{store_option(named(store_of(options)))}"
         say(f"kept as run {record.name}; {told} holds a pipeline to it")
     return 0 if document["grade"] is not None else 1
 

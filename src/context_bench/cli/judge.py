@@ -11,14 +11,13 @@ import time
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
-from context_bench.core.machine import file_bytes, file_text
+from context_bench.core.machine import file_bytes, file_text, quoted
 from context_bench.core.numbers import real, whole
 from context_bench.judge.calibration import Calibration, JudgedUnit, Labelled, calibrate as calibrated
 from context_bench.reports.visible_text import visible
@@ -173,7 +172,7 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
     from context_bench.reports.cards import store_option
     from context_bench.session.reporting import named
 
-    told = f"context-bench judge calibrate {quote(run)} {quote(str(labels))}{store_option(named(store))}"
+    told = f"context-bench judge calibrate {quoted(run)} {quoted(str(labels))}{store_option(named(store))}"
     say(f"Done. What the judge is worth beside it: {told}")
     return 0
 

@@ -1,6 +1,7 @@
 """The machine below a command: its clock, its C allocator (one heap for all threads, and what is free given back to the
 system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders,
-files that the user names, which process this is, and programs that it starts.
+files that the user names, which process this is, programs that it starts, and words of a command line as a shell takes
+them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import errno
 import gc
 import io
 import os
+import re
+import shlex
 import signal
 import stat
 import sys
 import time
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -339,3 +343,53 @@ async def started(*command: str, **settings: Any) -> asyncio.subprocess.Process:
                 os.killpg(starting.result().pid, signal.SIGKILL)
             await starting.result().wait()
         raise
+
+
+#: Shown by no font although they are not control characters: joiners, fillers, variation selectors.
+BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+MARKS = frozenset({"Mn", "Me"})
+MOST_MARKS = 4  # stacked on one letter: enough for every script, too few to paint over the next lines
+_SHELL_WORD = re.compile(r"""(?>\$'(?:[^'\\]|\\.)*+'|'[^']*'|"[^"]*"|\\.|\S)++""", re.DOTALL)
+
+
+def quoted(text: str) -> str:
+    r"""One word of a command that is printed: pasted to bash or zsh, it is `text` again.
+
+    What a terminal or a page would not show as it is stands in `$'…'`, as the bytes of its UTF-8: `\u` would depend on
+    the reader's locale. NUL, which no argument can hold, becomes U+FFFD: a name that is not found, never another one.
+    """
+    if _shown_as_it_is(text):
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(before, here) for before, here in zip(" " + text, text, strict=False)) + "'"
+
+
+def shell_words(command: str) -> list[str]:
+    """The words of a command of `quoted` words, each still quoted."""
+    return _SHELL_WORD.findall(command)
+
+
+def _shown_as_it_is(text: str) -> bool:
+    if text.isascii():
+        return text.isprintable() and "  " not in text
+    marks = MOST_MARKS  # none at the beginning: it would stand on the quotation mark
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in MARKS else 0
+        if marks > MOST_MARKS:
+            return False
+    return text.isprintable() and "  " not in text and not BLANK.search(text)
+
+
+def _escaped(before: str, character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if character == "\0":
+        return "\\xef\\xbf\\xbd"
+    if character == "!" or (before == character == " "):  # of a shell's history; folded by pages
+        return f"\\x{ord(character):02x}"
+    if character.isprintable() and not (unicodedata.category(character) in MARKS or BLANK.match(character)):
+        return character
+    try:
+        octets = character.encode("utf-8", "surrogateescape")  # a byte of a path that is not UTF-8, as Python holds it
+    except UnicodeEncodeError:
+        octets = b"?"  # half a surrogate pair: stored like this too
+    return "".join(f"\\x{octet:02x}" for octet in octets)

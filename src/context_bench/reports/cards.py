@@ -5,7 +5,6 @@ Terminal, HTML, Markdown, notebook and the viewer read these and word nothing an
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from context_bench.reports.declared import (
 from context_bench.reports.page import Card, Figure, Section, Sentence, SystemChanges
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, difference
 from context_bench.reports.traffic import forwarded_mean, saved_money, saved_tokens
-from context_bench.reports.visible_text import command_on
+from context_bench.reports.visible_text import command_on, option
 from context_bench.stats.verdict.decisions import IF_EQUAL
 from context_bench.stats.verdict.evidence import is_headline
 
@@ -371,11 +370,11 @@ def _next_command(lead: Sentence, run: str, example: str | int | None, store: st
     if lead.kind == "quality" and lead.verdict in ("better", "non-inferior"):
         return command_on("context-bench gate", [run], store)
     if lead.kind == "quality" and lead.verdict == "inferior" and example is not None:
-        return command_on("context-bench diff", [run, str(example)], f" --system {shlex.quote(lead.system)}{store}")
+        return command_on("context-bench diff", [run, str(example)], option("--system", lead.system) + store)
     if lead.kind != "quality" or lead.verdict == "inferior":
         return command_on("context-bench show", [run], f" --full{store}")
     margin = f" --margin {lead.margin:g}" if lead.margin else ""
-    return f"context-bench power --from {shlex.quote(run)}{margin}{store}"
+    return f"context-bench power{option('--from', run)}{margin}{store}"
 
 
 def whole_report(report: ReportContext, store: str) -> str:
@@ -386,7 +385,7 @@ def whole_report(report: ReportContext, store: str) -> str:
 
 def store_option(store: str) -> str:
     """The end of a command on a run that is not in the usual store."""
-    return f" --store {shlex.quote(store)}" if store else ""
+    return option("--store", store) if store else ""
 
 
 def checks(report: ReportContext, sentences: Iterable[Sentence]) -> str:

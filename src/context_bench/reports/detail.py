@@ -33,7 +33,7 @@ from context_bench.reports.exchanges import (
 from context_bench.reports.page import Figure
 from context_bench.reports.row_parts import ShownPart, page_limit, part_lines, shown_parts, without_replaced
 from context_bench.reports.table import drawn
-from context_bench.reports.visible_text import command_on, json_ready, visible
+from context_bench.reports.visible_text import command_on, json_ready, option, visible
 
 _BOTH = ("kept", "dropped", "added")
 _MARKS = {"dropped": "del", "added": "ins"}
@@ -257,17 +257,11 @@ def command_for(where: Mapping[str, Any]) -> str:
     """The command that shows a row whole in a terminal; empty where it is not known which run it is of."""
     if not where:
         return ""
-    named = [visible(where.get(name), 300) for name in ("run", "example_id")]
-    options = ["--system", _quoted(where.get("system"))]
-    options += ["--trial", str(where["trial"])] if where.get("trial") else []
-    options += ["--store", _quoted(where["store"])] if where.get("store") else []
-    return command_on("context-bench diff", named, " ".join(["", *options, "--full"]))
-
-
-def _quoted(value: object) -> str:
-    import shlex
-
-    return shlex.quote(visible(value, 300))
+    named = [str(where.get(name)) for name in ("run", "example_id")]
+    options = option("--system", str(where.get("system")))
+    options += f" --trial {where['trial']}" if where.get("trial") else ""
+    options += option("--store", str(where["store"])) if where.get("store") else ""
+    return command_on("context-bench diff", named, f"{options} --full")
 
 
 def _texts(told: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:

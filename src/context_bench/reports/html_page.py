@@ -37,7 +37,7 @@ from context_bench.reports.page import (
     Table,
     shared_commands,
 )
-from context_bench.reports.visible_text import excerpt, visible
+from context_bench.reports.visible_text import command_text, excerpt, visible
 
 #: Charts that stand before the appendix: tokens against the bill, and the one forest plot.
 _PICTURES = ("headline", "forest")
@@ -364,6 +364,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters["visible"] = visible
+    made.filters["command"] = command_text
     made.filters["excerpt"] = excerpt
     made.filters["breakable"] = _breakable
     made.filters["unbroken"] = lambda title: title.replace(" %", "\u00a0%")

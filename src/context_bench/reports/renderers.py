@@ -9,7 +9,6 @@ import csv
 import inspect
 import io
 import json
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -21,6 +20,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import built_in, families
 from context_bench.core.lazy import registry
+from context_bench.core.machine import shell_words
 from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
@@ -244,10 +244,10 @@ def page_from(text: str, rows: Sequence[EvalRow], details: Details | None = None
 
 def _moved(before: str, after: str, command: str) -> str:
     """A command on one store as a command on another; none stays none."""
-    if "--" in shlex.split(command):  # names stand behind the options
-        options, _, names = command.partition(f"{before} -- ")
-        return f"{options}{after} -- {names}"
-    return f"{command.removesuffix(before)}{after}" if command else ""
+    words = shell_words(command)
+    end = words.index("--") if "--" in words else len(words)  # names stand behind the options
+    start = end - len(shell_words(before))
+    return " ".join([*words[:start], *shell_words(after), *words[end:]]) if command else ""
 
 
 def _as_json(value: Any) -> Any:
@@ -352,15 +352,19 @@ def _markdown_cards(page: Page) -> Iterator[str]:
         listed.append(f"- {chip}{markdown(card.title, TEXT_LIMIT)}")
         listed += [f"  - {markdown(each, TEXT_LIMIT)}" for each in (card.figures, *card.terms) if each]
         listed += (
-            [f"  - Next: {markdown(card.command, TEXT_LIMIT)}"] if card.command and card.command not in shared else []
+            [f"  - Next: {_markdown_command(card.command)}"] if card.command and card.command not in shared else []
         )
     if listed:
         yield "\n".join(listed)
     for command, systems in shared.items():
         whom = f", for {', '.join(systems)}" if len(systems) < len(page.cards) else ""
-        yield f"Next{markdown(whom, TEXT_LIMIT)}: {markdown(command, TEXT_LIMIT)}"
+        yield f"Next{markdown(whom, TEXT_LIMIT)}: {_markdown_command(command)}"
     if page.checks:
         yield f"*{markdown(page.checks, TEXT_LIMIT)}*"
+
+
+def _markdown_command(command: str) -> str:
+    return markdown(command, len(command))
 
 
 def _markdown_section(section: Section) -> Iterator[str]:

@@ -257,7 +257,7 @@ def _notes(page: Page, details: _Details) -> Iterator[str]:
     if details.cut:
         yield "Long texts are cut here."
     if details.left_out or details.cut:
-        view = f"context-bench view{store_option(visible(page.store, 300))}"
+        view = f"context-bench view{store_option(page.store)}"
         yield f"“{command(page)}” shows any row whole, and “{view}” all of them."
 
 
@@ -275,5 +275,5 @@ def command(page: Page) -> str:
     """The command that shows one row whole."""
     run = page.manifest.get("run")
     name = run.get("name") if isinstance(run, dict) else run
-    names = [visible(name or "RUN", 300), "EXAMPLE"]
-    return command_on("context-bench diff", names, store_option(visible(page.store, 300)))
+    names = [str(name or "RUN"), "EXAMPLE"]
+    return command_on("context-bench diff", names, store_option(page.store))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from shlex import quote, split
 from textwrap import wrap
 
 from rich import box
@@ -19,8 +18,9 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from context_bench.core.machine import shell_words
 from context_bench.reports.page import MISSING, Card, Cell, Figure, Page, Section, Table
-from context_bench.reports.visible_text import TEXT_LIMIT, markdown, visible
+from context_bench.reports.visible_text import TEXT_LIMIT, command_text, markdown, visible
 from context_bench.stats.verdict.decisions import ROUGH, TOO_FEW
 
 WIDTH = 80
@@ -58,7 +58,9 @@ def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None
         legacy_windows=False,
     )
     for part in parts(console.width):
-        console.print(part)
+        console.print(
+            part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap)
+        )  # a command is neither cut nor folded
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
@@ -190,7 +192,7 @@ def _next(page: Page, width: int) -> Iterator[Text]:
 
 def _command(label: str, command: str, width: int, style: str = "") -> Text:
     """A command on as many lines as it takes, which a shell that they are copied to reads as one."""
-    lines, words = [label], [visible(quote(word), TEXT_LIMIT) for word in split(command)]
+    lines, words = [label], [command_text(word) for word in shell_words(command)]
     for place, word in enumerate(words, 1):
         if place > 1 and cell_len(f"{lines[-1]} {word}") + 2 * (place < len(words)) > width:
             lines[-1] += " \\"

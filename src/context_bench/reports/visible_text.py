@@ -11,24 +11,20 @@ import hashlib
 import json
 import math
 import re
-import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from context_bench.core.machine import BLANK, MARKS, MOST_MARKS, quoted
 from context_bench.core.secrets import surely_names_a_secret
 
 NAME_LIMIT = 120  # characters of a name, id or label
 _LONGEST_NAME = 300
 TEXT_LIMIT = 4000  # characters of a question, an answer, an error
 
-# Shown by no font although they are not control characters: joiners, fillers, variation selectors.
-_BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_MARKS = frozenset({"Mn", "Me"})
-_MOST_MARKS = 4  # stacked on one letter: enough for every script, too few to paint over the next lines
 
 
 def visible(text: object, limit: int = NAME_LIMIT, *, lines: bool = False) -> str:
@@ -67,15 +63,15 @@ def _digest(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    if text.isprintable() and (text.isascii() or not (_BLANK.search(text) or _has_marks(text))):
+    if text.isprintable() and (text.isascii() or not (BLANK.search(text) or _has_marks(text))):
         return text
     shown, marks = [], 0
     for character in text:
         category = unicodedata.category(character)
-        marks = marks + 1 if category in _MARKS else 0
+        marks = marks + 1 if category in MARKS else 0
         if character == "\t":
             shown.append("    ")
-        elif category in _HIDDEN_CATEGORIES or marks > _MOST_MARKS or _BLANK.match(character):
+        elif category in _HIDDEN_CATEGORIES or marks > MOST_MARKS or BLANK.match(character):
             shown.append(_escape(character))
         else:
             shown.append(" " if category == "Zs" else character)
@@ -211,9 +207,19 @@ def command_on(command: str, names: Sequence[str], options: str = "") -> str:
     """A command, as it can be copied, on what others have named: before a name with a leading dash stands `--`, behind
     the options.
     """
-    words = shlex.join(names)
+    words = " ".join(map(quoted, names))
     dashed = any(name.startswith("-") for name in names)
     return f"{command}{options} -- {words}" if dashed else f"{command} {words}{options}"
+
+
+def option(name: str, value: str) -> str:
+    """An option of such a command with the value that others have given, behind a space."""
+    return f" {name}{'=' if value.startswith('-') else ' '}{quoted(value)}"
+
+
+def command_text(command: str) -> str:
+    """A command as it stands on a page or a terminal: harmless, and never cut, since it is there to be copied."""
+    return visible(command, len(command))
 
 
 def plural(number: int, what: str) -> str:

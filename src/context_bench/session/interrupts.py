@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import select
-import shlex
 import signal
 import sys
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from context_bench.core import machine as allocator
+from context_bench.core.machine import quoted
 from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
@@ -247,28 +247,6 @@ def _note_keys(argv: Sequence[str]) -> None:
 
 def _program() -> list[str]:
     return ["python", "-m", "context_bench"] if Path(sys.argv[0]).name == "__main__.py" else ["context-bench"]
-
-
-def quoted(text: str) -> str:
-    """One word of a shell's command line; what a terminal would not show as it is, is written as an escape in bash's
-    and zsh's `$'…'`.
-    """
-    from context_bench.reports.visible_text import visible
-
-    if text.isprintable() and visible(text, 10_000) == text:
-        return shlex.quote(text)
-    return "$'" + "".join(_escaped(character) for character in text) + "'"
-
-
-def _escaped(character: str) -> str:
-    if character in "'\\":
-        return f"\\{character}"
-    if character.isascii() and character.isprintable():
-        return character
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as Python holds it
-        return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL

@@ -6,7 +6,6 @@ Runs, rows, one row with its neighbours; queries. Everything is escaped by the t
 
 from __future__ import annotations
 
-import shlex
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from jinja2 import ChoiceLoader, Environment, FunctionLoader, TemplateNotFound
 from markupsafe import Markup
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.machine import quoted
 from context_bench.core.records import EvalRow
 from context_bench.engine import list_watches, run_of
 from context_bench.engine.store import Store, browsing, row_lists
@@ -466,7 +466,7 @@ def _environment() -> Environment:
     }
     made.filters = {
         **shared.filters,
-        "quoted": shlex.quote,
+        "quoted": quoted,
         "when": when,
         "duration": shown_duration,
         "short": shown_count,

@@ -16,9 +16,10 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.cli import app, faults
+from context_bench.core import machine
 from context_bench.core.errors import BadInput
 from context_bench.llm import redact
-from context_bench.session import interrupts, runs
+from context_bench.session import runs
 
 KEY = "planted-7f3a91c2d4"
 
@@ -35,10 +36,10 @@ def ours(error):
 
     def command() -> int:
         class Odd:
-            def isprintable(self):
+            def isascii(self):
                 raise error
 
-        interrupts.quoted(Odd())
+        machine.quoted(Odd())
         return 0
 
     return command
@@ -77,14 +78,14 @@ def test_an_error_that_nobody_foresaw_is_a_sentence_and_a_file(error, cache, mon
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
     assert "Traceback" in text
-    assert "isprintable" in text
+    assert "isascii" in text
     for secret in (KEY, "sk-abcdefghijklmnopqrst", "p4ssw0rd"):
         assert secret not in said + text
 
 
 def test_whose_fault_it_is(cache, monkeypatch, capsys):
     def text_is_none() -> int:
-        interrupts.quoted(None)
+        machine.quoted(None)
         return 0
 
     monkeypatch.setattr(runs, "version", text_is_none)

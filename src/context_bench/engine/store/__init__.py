@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, Table, select
 from sqlalchemy.exc import DBAPIError
 
 from context_bench.core.errors import ContextBenchError, StoreUnusable
+from context_bench.core.machine import quoted
 from context_bench.engine.encoding import Damaged, sound, sound_body
 from context_bench.engine.store import postgresql as postgres, schema, sqlite
 from context_bench.engine.store.dialects import SENSELESS
@@ -50,7 +50,7 @@ def explained(name: str, connection: Connection | None) -> Damaged:
                 break
     places = "; ".join(found[:_MOST_NAMED]) + ("; and more" if len(found) > _MOST_NAMED else "")
     advice = _ADVICE + (
-        _EXPORT.format(name=quote(name)) if connection is not None and _exportable(found, connection) else ""
+        _EXPORT.format(name=quoted(name)) if connection is not None and _exportable(found, connection) else ""
     )
     return Damaged(f"store {name} is damaged: {places or 'a value that was read'} cannot be what was written; {advice}")
 

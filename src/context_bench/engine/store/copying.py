@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
-from shlex import quote
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
-from context_bench.core.machine import SYSTEM_CLOCK, process_mark, still_alive
+from context_bench.core.machine import SYSTEM_CLOCK, process_mark, quoted, still_alive
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.store import TRIES, Store, schema
@@ -152,8 +151,8 @@ class _RunCopy:
             if there is not None and there.deleted is not None:
                 raise BadInput(
                     f"run {there.name!r} is marked as deleted in {self.target.name}; restore it there in "
-                    f"`context-bench view --edit --store {quote(self.target.name)}`, or remove it with `context-bench "
-                    f"purge --deleted --store {quote(self.target.name)}`"
+                    f"`context-bench view --edit --store {quoted(self.target.name)}`, or remove it with `context-bench "
+                    f"purge --deleted --store {quoted(self.target.name)}`"
                 )
             if there is not None and there.status != COPYING and self._is_whole(there):
                 return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +11,7 @@ from sqlalchemy import Connection, Row, Table, delete, func, select, update
 
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
 from context_bench.core.keys import hash_text
-from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, still_alive
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, quoted, still_alive
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator
@@ -137,7 +136,7 @@ def newest_names(connection: Connection) -> list[str]:
 def refuse_deleted(row: Row[Any], store: str) -> None:
     """Raise `BadInput` for a run of the store of this name that is marked as deleted."""
     if row.deleted is not None:
-        place = f"--store {quote(store)}"
+        place = f"--store {quoted(store)}"
         raise BadInput(
             f"run {row.name!r} is marked as deleted; restore it under *Deleted runs* of `context-bench view --edit "
             f"{place}`, or remove it for good with `context-bench purge --deleted {place}`"

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from sqlalchemy import Boolean, Column, Connection, Dialect, Engine, Float, Index, LargeBinary, MetaData, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.machine import quoted
 from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load
@@ -401,7 +401,7 @@ def checked(engine: Engine, name: str, version: Callable[[Connection], str | Non
                 "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
             )
             raise StoreUnusable(
-                f"store {name} has {known}; `context-bench runs --store {quote(name)}` brings an older one up to date"
+                f"store {name} has {known}; `context-bench runs --store {quoted(name)}` brings an older one up to date"
             )
         return engine
     except BaseException:

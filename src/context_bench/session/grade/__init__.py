@@ -16,6 +16,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import GradeAnswer, GradeFault, GradeTarget
+from context_bench.core.machine import quoted
 
 __all__ = [
     "LETTERS",
@@ -296,8 +297,6 @@ def grade_of_result(result: Any) -> dict[str, Any]:
 
 def command_line(target: GradeTarget, check: str = "") -> str:
     """The command that grades the target, or asks it one check."""
-    import shlex
-
     option = "--proxy" if target.subject == "proxy" else f"--{target.subject}"
     words = ["context-bench", "grade"]
     if target.start:
@@ -307,7 +306,7 @@ def command_line(target: GradeTarget, check: str = "") -> str:
     if target.back:
         words += ["--back", str(target.back)]
     words += [word for name, value in target.headers.items() for word in ("--header", f"{name}: {value}")]
-    return shlex.join([*words, *(["--check", check] if check else [])])
+    return " ".join(map(quoted, [*words, *(["--check", check] if check else [])]))
 
 
 def letters_below(document: Mapping[str, Any], least: str) -> list[tuple[str, str | None, bool]]:

@@ -13,7 +13,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
-from context_bench.reports.visible_text import command_on, visible
+from context_bench.reports.visible_text import command_on
 from context_bench.traffic import BILL
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
@@ -173,7 +173,7 @@ def bill_pointer(result: Result) -> str:
     from context_bench.reports.cards import store_option
 
     run = mapping(result.manifest.get("run"))
-    name, store = visible(run.get("name") or "last", 300), store_option(visible(run.get("store") or "", 300))
+    name, store = str(run.get("name") or "last"), store_option(str(run.get("store") or ""))
     whole = command_on("context-bench show", [name], f" --output html{store}")
     return (
         "The whole bill, with its dearest items (or as markdown, json):\n"
