@@ -78,7 +78,10 @@ def call_of(ident: Any, name: Any, arguments: Any) -> dict[str, Any]:
 def _arguments(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "{}" if value is None else json.dumps(value, ensure_ascii=False, default=repr)
+    return "{}" if value is None else _as_json(value)
+
+
+_as_json = json.JSONEncoder(ensure_ascii=False, default=repr).encode
 
 
 def arguments_of(arguments: str) -> Any:
@@ -226,9 +229,13 @@ def anthropic_message(raw: Any) -> Iterable[ChatMessage]:
 
 
 def _spoken(role: str, blocks: list[Any]) -> ChatMessage:
-    calls = [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
-    thoughts = [b for b in blocks if isinstance(b, Mapping) and b.get("type") in ("thinking", "redacted_thinking")]
-    rest = [b for b in blocks if not any(b is other for other in (*calls, *thoughts))]
+    calls: list[Mapping[str, Any]] = []
+    thoughts: list[Mapping[str, Any]] = []
+    rest: list[Any] = []
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        place = calls if kind == "tool_use" else thoughts if kind in ("thinking", "redacted_thinking") else rest
+        place.append(block)
     message: ChatMessage = {"role": role, "content": content_of(_anthropic_parts(rest))}
     if thought := "\n".join(text for b in thoughts if isinstance(text := b.get("thinking"), str) and text):
         message["reasoning_content"] = thought

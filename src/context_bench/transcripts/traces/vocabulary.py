@@ -388,24 +388,23 @@ def _numbers(lines: list[str]) -> list[int]:
     if first is None:
         return []
     opened = _NUMBERED.match(lines[first])
-    sign = opened[2].strip(" ") if opened else ""
+    assert opened is not None
+    sign, width, number = opened[2].strip(" "), opened.end(1), int(opened[1])
     numbers: list[int] = []
     # most lines go on with the next number, written as the one before: told without a search
-    width = opened.end(1) if opened and opened.start(1) else 0
-    due = f"{opened[1]:>{width}}{sign}" if opened and sign else "\n"
+    due = f"{opened[1]:>{width}}{sign}"
     for line in lines[first:]:
-        if line.startswith(due):
-            numbers.append(int(due[: -len(sign)]))
-            due = f"{numbers[-1] + 1:>{width}}{sign}" if numbers[-1] < _LARGEST else "\n"
-            continue
-        hit = _NUMBERED.match(line)
-        if hit and hit[2].strip(" ") == sign and (not numbers or int(hit[1]) > numbers[-1]):
-            numbers.append(int(hit[1]))
-            due = f"{numbers[-1] + 1:>{width}}{sign}" if numbers[-1] < _LARGEST else "\n"
-        elif hit is None and (_CUT.match(line) or not line.strip()):
-            continue
-        else:
-            break
+        if not line.startswith(due):
+            hit = _NUMBERED.match(line)
+            if hit and hit[2].strip(" ") == sign and (not numbers or int(hit[1]) > numbers[-1]):
+                number = int(hit[1])
+            elif hit is None and (_CUT.match(line) or not line.strip()):
+                continue
+            else:
+                break
+        numbers.append(number)
+        number += 1
+        due = f"{number:>{width}}{sign}" if number <= _LARGEST else "\n"
     rest = len(lines) - first - len(numbers)
     return numbers if numbers and numbers[0] > 0 and rest <= max(_FRINGE, len(numbers)) else []
 
