@@ -291,16 +291,16 @@ def _pairs_with_facts(
 def _distance(call: Call, wire: str, said: dict[str, Any], record: Forwarded) -> tuple[int, bool, int]:
     """Distance of a forwarded request from ours: first by its build, then by its text, then by its length."""
     tokens = abs((record.tokens or 0) - (call.sent_tokens or 0))
-    return len(_differences(wire, said, record)), _text_changed(call, said, record), tokens
+    return len(_differences(wire, said, record)), _text_changed(call, said, record) is not False, tokens
 
 
 def _compared(client: Sequence[Call], arrived: Sequence[Forwarded]) -> dict[str, Any]:
     """Each of our requests against the forwarded one that is most like it: a proxy's extra calls are not changes."""
-    found, texts = [], False
+    found, texts = [], set[bool | None]()
     pairs, _ = _pairs_with_facts(answered(client), arrived)
     for call, (wire, said), best in pairs:
         found += _differences(wire, said, best)
-        texts = texts or _text_changed(call, said, best)
+        texts.add(_text_changed(call, said, best))
     if not pairs:
         return {}
     kinds = Counter(change.kind for change in found)
@@ -308,7 +308,7 @@ def _compared(client: Sequence[Call], arrived: Sequence[Forwarded]) -> dict[str,
         "role_changes": kinds["role"],
         "param_changes": kinds["param"],
         "changes": [{"kind": change.kind, "detail": change.detail} for change in found[:_MOST_CHANGES]],
-        "text_changed": texts,
+        "text_changed": True if True in texts else None if None in texts else False,
     }
 
 
@@ -343,7 +343,10 @@ def _plain(record: Forwarded) -> bool:
     return bool(record.facts.get("policy", "full") == "full")
 
 
-def _text_changed(call: Call, sent: dict[str, Any], record: Forwarded) -> bool:
+def _text_changed(call: Call, sent: dict[str, Any], record: Forwarded) -> bool | None:
+    """`None` for a body that was too large to be read."""
+    if record.oversized and "texts" not in record.facts and record.tokens is None:
+        return None
     if _plain(record) and "texts" in record.facts:
         return bool(sent["texts"] != record.facts["texts"])
     return bool(call.sent_tokens != record.tokens)

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.machine import quoted
-from context_bench.core.records import EvalRow
+from context_bench.core.records import EvalRow, not_compared
 from context_bench.engine import list_watches, run_of
 from context_bench.engine.store import Store, browsing, row_lists
 from context_bench.engine.store.browsing import ListedRun, Live, Place
@@ -467,6 +467,7 @@ def _environment() -> Environment:
     made.filters = {
         **shared.filters,
         "quoted": quoted,
+        "not_compared": not_compared,
         "when": when,
         "duration": shown_duration,
         "short": shown_count,

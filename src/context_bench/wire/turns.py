@@ -100,6 +100,11 @@ class Turn:
     front: Forwarded | None = None
     calls: list[Forwarded] = field(default_factory=list)
 
+    @property
+    def oversized(self) -> int:
+        """Number of its bodies that were relayed unread, since they were too large."""
+        return sum(record.oversized for record in (self.front, *self.calls) if record is not None)
+
 
 MOST_QUOTAS = 16
 
@@ -232,8 +237,7 @@ class Figures:
     def add(self, turn: Turn) -> None:
         """Count one record in."""
         self.calls += len(turn.calls)
-        seen = turn.calls if turn.front is None else [turn.front, *turn.calls]
-        self.oversized += sum(record.oversized for record in seen)
+        self.oversized += turn.oversized
         if turn.kind == "other":
             self.other += 1
             return

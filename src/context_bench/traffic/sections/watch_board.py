@@ -222,6 +222,7 @@ def line(turn: Turn) -> str:
         f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}"
         for kind, count in turn.violations.items()
     ]
+    told += [not_compared(turn.oversized)] if turn.oversized else []
     return visible(" · ".join(told), 400)
 
 
@@ -300,7 +301,9 @@ def _notes(board: Board, about: Mapping[str, Any], notes: Iterable[str]) -> list
     share = about.get("holdout")
     drawn = [str(board.bills.as_dict(share)["sentence"])] if isinstance(share, float) else []
     used = [sentence] if (sentence := board.quotas.sentence()) else []
-    return [*([f"Mind: {unreached}."] if unreached else []), *drawn, *used, *notes]
+    large = sum(figures.oversized for figures in board.sums.values())
+    unread = [f"{not_compared(large)}."] if large else []
+    return [*([f"Mind: {unreached}."] if unreached else []), *unread, *drawn, *used, *notes]
 
 
 def _counted(turns: Iterable[Turn]) -> Board:
@@ -410,8 +413,8 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
             _kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items())
         )
     yield from _needles(figures)
-    if figures.oversized:
-        yield not_compared(figures.oversized)
+    if brief and figures.oversized:
+        yield not_compared(figures.oversized)  # of all sessions, in the report's notes
     if not brief:
         yield from _left_out(figures)
 
