@@ -18,7 +18,8 @@ from typing import IO
 from context_bench.sandbox.cgroups import Group
 
 _PAGE = resource.getpagesize()
-_TICK = 0.1
+_TICK = 0.1  # seconds between two looks at a command
+_ROUND = 0.005  # seconds between two rounds of ending what it started
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _AT_ONCE = 15  # names of up to 255 bytes that make a path the system takes
 _OWN_MEMBERS = 1  # the process of bwrap itself is a member of the group too
@@ -208,7 +209,7 @@ def _end(process: subprocess.Popen[bytes], command: RunningCommand) -> None:
                     os.kill(pid, signal.SIGKILL)
             if not family:
                 break
-            time.sleep(0.005)
+            time.sleep(_ROUND)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         process.wait()
