@@ -5,26 +5,42 @@ Each reply goes through the record of a tap at every level, and through what a r
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, CookieJar, web
 from aiohttp.test_utils import TestServer
 from hypothesis import given, strategies as st
+from sqlalchemy import select
 
+from context_bench.__main__ import main
+from context_bench.agents.systems import parse_arm
+from context_bench.agents.systems.agent import Agent
 from context_bench.core.errors import SystemFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Forwarded
+from context_bench.engine import open_store, open_watch, watched
+from context_bench.engine.encoding import unpack
+from context_bench.engine.store.schema import is_packed, metadata
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.failures import not_json, of_status
 from context_bench.llm.redact import MASK, redact, without_pieces, without_secrets
+from context_bench.sandbox.supervision import Finished
+from context_bench.session.runs import result_of
+from context_bench.tap import Watch
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.tap.forwarded import POLICIES, RecordWriter
+from context_bench.testing.hostile import MisbehavingProxy
+from context_bench.traffic.sections.watch_board import line
+from context_bench.viewer import Viewer
 from context_bench.wire.apis import stream_reader
+from context_bench.wire.turns import Turn
 
 HEADER, QUERY = "q7w2kx9m4dz8r5t3bn6v1hjg0c", "zt5x8kq1w9r2m7bd4n6v3hjg0p"
 SAID = f"The key is {HEADER} and {QUERY}"
@@ -180,11 +196,14 @@ def found_in(text: str) -> list[str]:
     return found
 
 
-def recorded(policy: str, wire: str, status: int, kind: str, reply: str) -> Forwarded:
+ASKED = json.dumps({"model": "m", "messages": [], "input": [], "stream": True})
+
+
+def recorded(policy: str, wire: str, status: int, kind: str, reply: str, asked: str = ASKED) -> Forwarded:
     headers = [("Authorization", f"Bearer {HEADER}"), ("Content-Type", JSON)]
     seen = Exchange(1, "id", "POST", f"{PATHS[wire]}?sig={QUERY}", headers, UNMATCHED, 1.7e9, 100.0, finished=102.5)
     seen.status, seen.reply_headers = status, [("Content-Type", kind)]
-    seen.body.add(101.0, json.dumps({"model": "m", "messages": [], "input": [], "stream": True}).encode())
+    seen.body.add(101.0, asked.encode())
     for at, piece in enumerate(reply[begin : begin + 7] for begin in range(0, len(reply), 7)):
         seen.reply.add(101.0 + at / 1000, piece.encode())
     return RecordWriter(policy).write(seen)
@@ -207,6 +226,73 @@ def test_what_was_said_besides_stays_in_the_record(name):
     said = re.sub(r'.*?"text": ?"([^"]*)"', r"\1", str(record.reply), flags=re.DOTALL)
     assert said.startswith("The key is [masked] and [masked]")
     assert str(record.reply).count("candidates") == len(pieces(SAID))
+
+
+def called(*written: str) -> list[dict[str, Any]]:
+    calls = [
+        {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": one}}
+        for at, one in enumerate(written)
+    ]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}]
+
+
+def parts(kind: str = "text", name: str = "text") -> list[dict[str, Any]]:
+    return [{"type": kind, name: piece} for piece in pieces(SAID)]
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def function(written: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": "c", "name": "f", "arguments": written}
+
+
+LISTED = json.dumps({"a": pieces(SAID)})
+#: Requests that repeat a key, as a client sends them that was told it before: by wire, with a name.
+REQUESTS: list[tuple[str, str, dict[str, Any] | str]] = [
+    ("openai-chat", "a text", user(SAID)),
+    ("openai-chat", "parts of a text", user(parts())),
+    ("openai-chat", "messages", {"messages": [{"role": "user", "content": piece} for piece in pieces(SAID)]}),
+    ("openai-chat", "arguments", {"messages": called(json.dumps({"a": SAID}))}),
+    ("openai-chat", "a list in arguments", {"messages": called(LISTED)}),
+    ("openai-chat", "several calls", {"messages": called(*(json.dumps({"a": piece}) for piece in pieces(SAID)))}),
+    ("openai-chat", "a tool", {"tools": [{"type": "function", "function": {"name": "f", "enum": pieces(SAID)}}]}),
+    ("openai-chat", "names and ids", {"user": HEADER, "metadata": {QUERY: HEADER}, "stop": pieces(SAID)}),
+    ("openai-chat", "all but its end", user(HALF)),
+    ("openai-chat", "the events of a stream", user(f"It said:\n{texts('openai-chat', SAID)}")),
+    ("openai-chat", "events as a body", "".join(f"data: {piece}\n\n" for piece in pieces(SAID))),
+    ("openai-chat", "JSON that was cut off", json.dumps(user(HALF))[:-4]),
+    ("anthropic", "blocks", user(parts())),
+    ("anthropic", "a system of blocks", {"system": parts(), "messages": []}),
+    ("anthropic", "thoughts", {"messages": [{"role": "assistant", "content": parts("thinking", "thinking")}]}),
+    ("anthropic", "input", user([{"type": "tool_use", "id": "c", "name": "f", "input": {"b": pieces(SAID)}}])),
+    ("anthropic", "a result", user([{"type": "tool_result", "tool_use_id": "c", "content": parts()}])),
+    ("openai-responses", "parts", {"input": [{"role": "user", "content": parts("input_text")}]}),
+    ("openai-responses", "instructions", {"input": SAID, "instructions": SAID}),
+    ("openai-responses", "arguments", {"input": [function(LISTED)]}),
+    ("openai-responses", "thoughts", {"input": [{"type": "reasoning", "summary": parts("summary_text")}]}),
+    ("completions", "prompts", {"prompt": pieces(SAID)}),
+    ("gemini", "parts", {"contents": [{"role": "user", "parts": parts()}]}),
+]
+
+
+@pytest.mark.parametrize("at", range(len(REQUESTS)), ids=[f"{wire} {name}" for wire, name, _ in REQUESTS])
+def test_no_record_of_a_request_holds_one(at):
+    wire, _, body = REQUESTS[at]
+    sent = body if isinstance(body, str) else json.dumps({"model": "m", **body})
+    assert found_in(sent), "the request says it"
+    for policy in POLICIES:
+        record = recorded(policy, wire, 200, JSON, "{}", sent)
+        assert found_in(json.dumps(asdict(record), default=str)) == [], policy
+
+
+def test_a_request_without_keys_is_recorded_as_it_came():
+    wide = "{\n" * 100_000 + "[\ndata: a\n" * 3
+    for body in (user([{"type": "text", "text": piece} for piece in pieces("Four and five.")]), user(wide)):
+        calls = called('{"a": ["b",  "c"]}', "[1]", "{", "")
+        sent = {"model": "m", **body, "tools": calls}
+        assert recorded("full", "openai-chat", 200, JSON, "{}", json.dumps(sent)).request == sent
 
 
 def test_a_reply_without_keys_is_recorded_as_it_came():
@@ -304,3 +390,84 @@ def test_any_value_stays_and_any_cut_of_a_key_is_found(value, sizes):
     left = without_pieces(spelled, clean)
     assert [one["said"] for one in left] == [MASK, *("" for _ in parts)]
     assert "".join(leaves([one["value"] for one in left])) == "".join(leaves([value] * len(spelled)))
+
+
+async def test_nothing_of_a_watch_holds_one(tmp_path, monkeypatch, capsys):
+    """Its lines, its report in both forms, its pages and its store, where bodies are kept."""
+    monkeypatch.chdir(tmp_path)
+    spoken = [(name, wire) for name, wire in CASES if wire in THREE]
+    asked = [(wire, body) for wire, _, body in REQUESTS if wire in THREE]
+    shown: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        at = request.headers.get("X-At")
+        if at is None:
+            return web.json_response({"choices": [{"index": 0, "message": {"role": "assistant", "content": "Four."}}]})
+        name, wire = spoken[int(at)]
+        _, status, kind, reply = REPLIES[name]
+        return web.Response(body=reply(wire).encode(), status=status, headers={"Content-Type": kind})
+
+    there = web.Application(client_max_size=2**24)
+    there.router.add_post("/{rest:.*}", answer)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        back = int(probe.getsockname()[1])
+    with open_store("s.db") as store:
+        log = open_watch(store, {}, name="w")
+
+        async def keep(turns: list[Turn]) -> None:
+            log.write(turns, 0)
+            shown.extend(map(line, turns))
+
+        async with (
+            TestServer(there) as server,
+            MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy,
+            Watch(str(server.make_url("")), via=proxy.url, back=back, keep=keep, record="full") as watch,
+            ClientSession(headers={"Authorization": f"Bearer {HEADER}", "Content-Type": JSON}) as session,
+        ):
+            for at, (_, wire) in enumerate(spoken):
+                sent = json.dumps({"model": "m", "messages": [], "input": [], "stream": True, "user": str(at)})
+                url = f"{watch.url}{PATHS[wire]}?sig={QUERY}"
+                async with session.post(url, data=sent, headers={"X-At": str(at)}) as reply:
+                    await reply.read()
+            for wire, body in asked:
+                sent = body if isinstance(body, str) else json.dumps({"model": "m", **body})
+                async with session.post(f"{watch.url}{PATHS[wire]}?sig={QUERY}", data=sent) as reply:
+                    await reply.read()
+        log.end({})
+        for table in metadata.sorted_tables:
+            packed = [is_packed(column) for column in table.columns]
+            with store.reading() as connection:
+                rows = connection.execute(select(table)).all()
+            shown += [
+                str(unpack(cell) if packs and cell else cell)
+                for row in rows
+                for packs, cell in zip(packed, row, strict=True)
+            ]
+        turns = list(watched(store, "w", bodies=True))
+    assert len(turns) >= len(spoken) + len(asked)
+    shown += [json.dumps(asdict(turn), default=str) for turn in turns]
+    for output in ("table", "json"):
+        assert main(["watch", "--show", "w", "--store", "s.db", "--output", output]) == 0
+    shown += [*capsys.readouterr()]
+    async with (
+        Viewer("s.db", result_of=result_of) as viewer,
+        ClientSession(cookie_jar=CookieJar(unsafe=True)) as session,
+    ):
+        for place in ("", "/watch?name=w", *(f"/watch/turn?name=w&number={turn.number}" for turn in turns)):
+            async with session.get(viewer.url if not place else f"{viewer.address}{place}") as page:
+                assert page.status == 200
+                shown.append(html.unescape(re.sub("<[^>]*>", "", await page.text())))
+    assert sum("[masked]" in text for text in shown) > len(spoken) + len(asked)
+    assert [found_in(text)[:1] for text in shown if found_in(text)] == []
+
+
+def test_nothing_that_an_agent_prints_of_a_stream_holds_one(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", HEADER)
+    agent = Agent("a", ["sh"], parse_arm(f"a=OTHER_API_KEY={QUERY}"))
+    for wire in THREE:
+        printed = f"Working.\n{texts(wire, SAID)}"
+        assert found_in(printed)
+        found = agent._without_pieces(Finished(1, printed, printed[200:], 1.0))
+        assert found_in(found.stdout_tail + found.stderr_tail) == []
+        assert found.stdout_tail.startswith("Working.\n")

@@ -260,8 +260,10 @@ def _mask(text: str, secret: str) -> str:
 
 
 #: Texts of one reply that are put together, and the fields that tell texts of the same name apart.
-_MOST_PIECES = 200_000
+_MOST_PIECES, _LONGEST_PIECE = 200_000, 2_048
 _OF_WHICH = ("index", "output_index", "content_index", "summary_index", "item_id")
+#: The field of a call whose text is JSON, and the place of what stands in that.
+_WRITTEN, _INSIDE = "arguments", object()
 _EVENT = re.compile(r"(?m)^(?:data:|[{\[])")
 _NOT_KEPT = f"(not kept: nested too deeply, or more than {_MOST_PIECES:,} texts, to be searched for keys)"
 
@@ -299,11 +301,20 @@ def _after_name(line: str) -> str:
     return line.removeprefix("data:").lstrip()
 
 
-def _payload(data: str) -> Any:
+def _payload(data: Any) -> Any:
     try:
-        return load_body(data) if data[:1] in ("{", "[") else data
+        return load_body(data) if isinstance(data, str) and data[:1] in ("{", "[") else data
     except ValueError:
         return data
+
+
+def _altered(clean: Callable[[str], str], text: str) -> bool:
+    return clean(text) != text
+
+
+def _ends(text: str) -> str:
+    """A text, or the two ends of a long one, where a key may go on that others begin or end."""
+    return text if len(text) <= 2 * _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}\0{text[-_LONGEST_PIECE:]}"
 
 
 class _Spelled:
@@ -314,7 +325,10 @@ class _Spelled:
     def __init__(self, value: Any, clean: Callable[[str], str], *, at_least: int) -> None:
         self.room, self._texts = _MOST_PIECES, dict[tuple[object, ...], list[str]]()
         self._read(value, ())
-        joined = {place: "".join(texts) for place, texts in self._texts.items() if self.room and len(texts) >= at_least}
+        several = {place: texts for place, texts in self._texts.items() if self.room and len(texts) >= at_least}
+        if at_least > 1:  # each is clean: a key can only stand where two meet
+            several = {place: texts for place, texts in several.items() if _altered(clean, "".join(map(_ends, texts)))}
+        joined = {place: "".join(texts) for place, texts in several.items()}
         self.left = {place: left for place, text in joined.items() if (left := clean(text)) != text}
 
     def _read(self, value: Any, place: tuple[object, ...]) -> None:
@@ -327,6 +341,8 @@ class _Spelled:
             place = _within(value, place)
             for name, item in value.items():
                 self._read(item, (*place, name))
+                if name == _WRITTEN and isinstance(inner := _payload(item), Mapping | list):
+                    self._read(inner, (*place, name, _INSIDE))
         else:
             for item in value:
                 self._read(item, place)
@@ -338,17 +354,22 @@ class _Spelled:
             return left
         if isinstance(value, Mapping):
             place = _within(value, place)
-            found = {name: self.without(item, (*place, name)) for name, item in value.items()}
+            found = {name: self._field(name, item, (*place, name)) for name, item in value.items()}
             return {
                 name: None if str(name).startswith("logprobs") and item != value[name] else item
                 for name, item in found.items()
             }
         return [self.without(item, place) for item in value] if isinstance(value, list | tuple) else value
 
-    def rewritten(self, data: str) -> str:
-        """`data` of a stream's line without what was found."""
+    def _field(self, name: object, item: Any, place: tuple[object, ...]) -> Any:
+        if name == _WRITTEN and isinstance(item, str) and isinstance(_payload(item), Mapping | list):
+            item = self.rewritten(item, (*place, _INSIDE))
+        return self.without(item, place)
+
+    def rewritten(self, data: str, place: tuple[object, ...] = ()) -> str:
+        """`data` of a stream's line, or JSON in a text, without what was found."""
         payload = _payload(data)
-        left = self.without(payload)
+        left = self.without(payload, place)
         if left == payload:
             return data
         return left if isinstance(left, str) else canonical_json(left)

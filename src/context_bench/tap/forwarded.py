@@ -358,6 +358,10 @@ class RecordWriter:
         def answered(text: str) -> str:  # it may end within a key
             return known.trimmed(without(text))
 
+        def asked(text: str) -> str:  # it may hold events that were answered
+            text = answered(text)
+            return without_pieces(text, clean) if text.count("\ndata:") > 1 else text
+
         record.path = clean(record.path)
         record.model = clean(record.model) if record.model else record.model
         if record.error:
@@ -365,7 +369,7 @@ class RecordWriter:
         record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
         if text := record.facts.get("after_done", {}).get("text"):
             record.facts["after_done"]["text"] = without_pieces(text, answered)
-        record.request = map_text(mask_names(record.request), without)
+        record.request = without_pieces(map_text(mask_names(record.request), asked), clean)
         record.reply = without_pieces(map_text(record.reply, answered), answered)
 
 

@@ -17,7 +17,8 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from context_bench.core.machine import home_folder
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Example, Forwarded
 from context_bench.llm.background import run_sync
+from context_bench.llm.redact import plugin_secrets, redact, without_pieces
 from context_bench.sandbox.backends import PATH
 from context_bench.transcripts.trace import Rereads, rereads
 from context_bench.transcripts.traces import load_traces
@@ -265,6 +267,7 @@ class Agent:
         if self.command is None:
             return await self._verified(example, made, facts, {})
         finished, broken = await self._agent(example, made, mark)
+        finished = self._without_pieces(finished)
         records = list(await self._look(mark)) if self._look is not None and mark is not None else []
         broken = broken or self.limits.broken(records, self.prices)
         _require_answers(records)
@@ -287,6 +290,15 @@ class Agent:
             if not arm_specs.is_agents(error):
                 raise
             return _aborted(output, facts, arm_specs.AGENT, f"the agent left a copy that cannot be used: {error}")
+
+    def _without_pieces(self, finished: Finished) -> Finished:
+        """Without a key that the events of a stream, which some agents print, spell in pieces."""
+        clean = partial(redact, secrets=list(plugin_secrets([self.spec], [])))
+        return replace(
+            finished,
+            stdout_tail=without_pieces(finished.stdout_tail, clean),
+            stderr_tail=without_pieces(finished.stderr_tail, clean),
+        )
 
     async def _verified(
         self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]
