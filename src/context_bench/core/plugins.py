@@ -262,6 +262,8 @@ def check_options(
     `filled`: parameters that others fill, so that nobody is sent there; `hint`: what else to say where there is no such
     option.
     """
+    if not spec.options:
+        return
     try:
         parameters = inspect.signature(target).parameters
     except (TypeError, ValueError):  # some things can be called and do not say how

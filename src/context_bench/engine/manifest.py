@@ -8,11 +8,10 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from context_bench.core.keys import stable_hash
+from context_bench.core.lazy import version_of
 from context_bench.core.roles import roles_of_cell
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, RunSettings
 
@@ -51,22 +50,13 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "package": program(),
-        "dependencies": {name: found for name in _MATTER if (found := _version(name)) is not None},
+        "dependencies": {name: found for name in _MATTER if (found := version_of(name)) is not None},
     }
 
 
 def program() -> str | None:
     """The version of this package."""
-    return _version(PACKAGE)
-
-
-@cache
-def _version(name: str) -> str | None:
-    """Read once: what is imported stays what it is, and a package's description is read in a thousandth of a second."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    return version_of(PACKAGE)
 
 
 def described(

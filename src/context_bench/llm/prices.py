@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.lazy import version_of
 from context_bench.core.machine import cache_folder
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
@@ -163,7 +163,7 @@ class GenaiPrices:
     def source(self) -> str:
         """Name of the table, with a note if own prices are in force."""
         own = f" with own prices for {', '.join(sorted(self.overrides))}" if self.overrides else ""
-        return f"genai-prices {version('genai-prices')}{own}"
+        return f"genai-prices {version_of('genai-prices')}{own}"
 
     @property
     def date(self) -> str:
@@ -216,7 +216,7 @@ class GenaiPrices:
                 return _ModelPrice(_by_rule(self.overrides[name], model))
         if "genai_prices" in sys.modules:  # loaded, and perhaps given prices of its owner's
             return self._listed(model)
-        table = version("genai-prices")
+        table = str(version_of("genai-prices"))
         seen, rates = recalled(table, self.date, model)
         if seen:
             return None if rates is None else _ModelPrice(OwnPrice(*rates[:5]), rates[5])

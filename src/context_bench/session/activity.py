@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import SystemFailed, Unreachable
 from context_bench.core.keys import seed_of
@@ -26,7 +26,9 @@ from context_bench.session.offers import DEFAULT_MODEL
 from context_bench.session.options import RunOptions
 from context_bench.wire.apis import ShapedRequest, parse_request
 from context_bench.wire.request import Change, changes, count_request, facts
-from context_bench.wire.violations import NOTES, Violation, compare_requests, lint_changes
+
+if TYPE_CHECKING:
+    from context_bench.wire.violations import Violation
 
 #: Compression below this share counts as none, above the second as some.
 NOTHING, SOMETHING = 0.01, 0.05
@@ -144,6 +146,8 @@ class Seen:
         main = self.compared
         if main is None or main.facts.get("policy", "full") != "full" or not isinstance(main.request, Mapping):
             return None
+        from context_bench.wire.violations import compare_requests
+
         return compare_requests(self.request.parsed(), parse_request(main.wire, main.request))
 
     @property
@@ -154,6 +158,8 @@ class Seen:
         main, request = self.main, self.request
         if main is None or main.facts.get("policy", "full") != "full" or not isinstance(main.request, Mapping):
             return None
+        from context_bench.wire.violations import NOTES, compare_requests, lint_changes
+
         found = list(lint_changes(request.body, main.request, sent_wire=request.wire, wire=main.wire))
         if main.wire == request.wire:
             return found

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of, large_controls
 from context_bench.session import interrupts
-from context_bench.session.gate import hold, limits
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
 from context_bench.session.output_files import destination, harmless, replacing, say, write_out
@@ -148,6 +147,7 @@ def publish(
     if output not in ("table", "json", "markdown"):
         raise BadInput(f"--output {output!r}: expected table, json or markdown")
     from context_bench.reports.table import as_markdown, as_table
+    from context_bench.session.gate import hold, limits
 
     if output == "json":
         text = json_text(document)

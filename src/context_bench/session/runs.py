@@ -261,14 +261,15 @@ def _keep(store: Any, run: str, state: str, page: Page, result: EvalResult, plac
     """Keep the page of a long run, where it is of this package alone: what users bring may say something else
     tomorrow. Of a longer one also the numbers of its rows by column.
     """
+    if len(result.rows) < KEPT_FROM:
+        return
+
     from context_bench.core.errors import StoreUnusable
     from context_bench.engine.store.browsing import COLUMNS_FROM, keep_columns_of
     from context_bench.engine.store.run_writer import keep_page
     from context_bench.reports.renderers import page_text
     from context_bench.session.reporting import named
 
-    if len(result.rows) < KEPT_FROM:
-        return
     ours = all(type(metric).__module__.startswith("context_bench.") for metric in result.metrics)
     if ours and (text := page_text(page, store=named(place))) is not None:
         with suppress(StoreUnusable):  # it is read only, or busy: who asks next works it out again

@@ -16,12 +16,12 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from context_bench.core.lazy import version_of
 from context_bench.core.ledger import LineTable
 from context_bench.shell.repo import Repo
 from context_bench.traces.coverage import Definition, Definitions
@@ -138,13 +138,8 @@ def available() -> bool:
 
 def grammar_versions() -> dict[str, str]:
     """Versions of the parsers installed: part of every report, and of the cache's key."""
-    out: dict[str, str] = {}
-    for name in ("tree-sitter", *sorted({_wheel(language)[0].replace("_", "-") for language in _KINDS})):
-        try:
-            out[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return out
+    names = ("tree-sitter", *sorted({_wheel(language)[0].replace("_", "-") for language in _KINDS}))
+    return {name: found for name in names if (found := version_of(name)) is not None}
 
 
 def language_of(path: str, profile: str = "definitions") -> str | None:

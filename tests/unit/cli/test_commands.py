@@ -108,6 +108,7 @@ UNUSED = (
         "reports.charts",
         "memory.systems",
     ),
+    *("wire.violations", "session.gate", "session.grade", "engine.store.browsing"),
 )
 PLAIN_RUN = """
 import sys

@@ -2,14 +2,18 @@
 be not.
 """
 
+import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 import pytest
 
 import context_bench
-from context_bench.core.lazy import DeclaredNames
+from context_bench.core import lazy
+from context_bench.core.lazy import DeclaredNames, registry, version_of
+from context_bench.engine.manifest import PACKAGE
 
 PLACES = [
     "datasets",
@@ -78,3 +82,40 @@ def test_a_file_of_a_package_brings_its_names_by_declaring_them(tmp_path):
     names = DeclaredNames("package", str(tmp_path), "SYSTEMS")
     assert dict(names) == {"shout": "package.shouting:Shout", "loud": "package.shouting:Shout"}
     assert dict(names.with_more({"other": "elsewhere:Other"})) == {**names, "other": "elsewhere:Other"}
+
+
+@pytest.mark.parametrize("package", [PACKAGE, "sqlalchemy", "huggingface-hub", "genai-prices", "tree-sitter"])
+def test_the_version_of_a_package_is_the_one_that_its_description_tells(package):
+    assert version_of(package) == version(package)
+
+
+def test_a_package_that_is_not_there_has_no_version():
+    assert version_of("no-such-package-anywhere") is None
+
+
+def test_a_description_without_such_a_line_is_read_as_a_whole(tmp_path, monkeypatch):
+    info = tmp_path / "folded-2.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: folded\nVersion:\n 2.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert version_of("folded") == version("folded")
+
+
+def test_offers_of_all_kinds_are_looked_for_in_one_pass(tmp_path, monkeypatch):
+    info = tmp_path / "offering-1.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[context_bench.reporters]\nloud = offering:Loud\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    looked, scan = [], os.scandir
+    monkeypatch.setattr(lazy.os, "scandir", lambda folder: looked.append(folder) or scan(folder))
+    assert registry.names("reporter") == ["loud"]
+    first = len(looked)
+    assert first
+    assert not any(registry.names(kind) for kind in ("dataset", "metric", "family", "system"))
+    assert len(looked) == first
+
+
+def test_an_archive_may_offer_anything(tmp_path, monkeypatch):
+    (tmp_path / "packed.zip").write_bytes(b"PK")
+    monkeypatch.syspath_prepend(tmp_path / "packed.zip")
+    assert lazy._groups(tuple(sys.path)) is None
