@@ -42,6 +42,7 @@ from context_bench.transcripts.traces import Transcript, Vocabulary, trace_of, t
 _VERSION = 3
 #: The name of the dataset of every such run, so that runs against one gold can be compared.
 DATASET = "gold"
+Read = Callable[[str], list[tuple[str, bytes | None]]]
 #: Bytes of transcripts that were read for their names and wait to be scored.
 _READ_AHEAD = 64 * 1024 * 1024
 
@@ -151,14 +152,15 @@ class RecordedRuns:
     """The dataset of one set: an example for each recorded run, in the order of the logs.
 
     Beside what `example_of` gives, it has `log` (the hash of what its row depends on) and the `number` of the run in
-    that log, from 0. Equal logs and settings are known again without being read (`Fingerprinted`).
+    that log, from 0. Equal logs and settings are known again without being read (`Fingerprinted`). `read` gives the
+    names of a log's runs with their transcripts (`transcripts_of`).
 
     Attributes:
         runs: the number of recorded runs in each log read so far.
     """
 
-    def __init__(self, logs: Sequence[RunLog], scorer: TraceScorer) -> None:
-        self._logs, self._scorer = logs, scorer
+    def __init__(self, logs: Sequence[RunLog], scorer: TraceScorer, read: Read | None = None) -> None:
+        self._logs, self._scorer, self._transcripts = logs, scorer, read or transcripts_of
         self._keys = [log.key(scorer.sha) for log in logs]
         self._read = ReadAhead()
         self._faults: dict[str, str] = {}
@@ -195,15 +197,14 @@ class RecordedRuns:
 
     def _names(self, log: RunLog, key: str) -> list[str]:
         """The names of a log's runs; none, and the reason kept, if it cannot be read."""
-        names = []
         try:
-            for number, one in enumerate(transcripts_in(Path(log.path))):
-                names.append(one.ident)
-                self._read.keep((key, number), one)
+            found = self._transcripts(log.path)
         except BadInput as error:
             self._faults[key] = str(error).splitlines()[0][:300].removeprefix(f"{log.path}: ")
             return []
-        return names
+        for number, (_, packed) in enumerate(found):
+            self._read.keep((key, number), packed)
+        return [name for name, _ in found]
 
     def work(self, example: Example) -> tuple[RunLog, int, int, str, bytes | None]:
         """The arguments of `TraceScorer.answer` for an example."""
@@ -226,6 +227,26 @@ class RecordedRuns:
         }
 
 
+def transcripts_of(path: str) -> list[tuple[str, bytes | None]]:
+    """The runs of a log: the name of each, and packed what a trace needs of its transcript, as long as all that was
+    packed of the log has room.
+    """
+    found: list[tuple[str, bytes | None]] = []
+    size = 0
+    for one in transcripts_in(Path(path)):
+        packed = _packed(one) if size < _READ_AHEAD else None
+        size += len(packed or b"")
+        found.append((one.ident, packed))
+    return found
+
+
+def _packed(one: Transcript) -> bytes | None:
+    lean = replace(one, contexts=[], within=[], sent=None, retrace=None, _open={})
+    with suppress(pickle.PicklingError, AttributeError, TypeError):  # of a program's own kind: it is read again
+        return pickle.dumps(lean, pickle.HIGHEST_PROTOCOL)
+    return None
+
+
 class ReadAhead:
     """Transcripts that were read for their names, packed, until they are scored: a log need not be read twice.
 
@@ -237,16 +258,15 @@ class ReadAhead:
         self._size = 0
         self._lock = Lock()  # read in one thread, taken in another
 
-    def keep(self, place: tuple[str, int], one: Transcript) -> None:
-        """Keep what a trace needs of a transcript."""
-        lean = replace(one, contexts=[], within=[], sent=None, retrace=None, _open={})
-        with suppress(pickle.PicklingError, AttributeError, TypeError):  # of a program's own kind: it is read again
-            packed = pickle.dumps(lean, pickle.HIGHEST_PROTOCOL)
-            with self._lock:
-                self._packed[place] = packed
-                self._size += len(packed)
-                while self._size > _READ_AHEAD and self._packed:
-                    self._size -= len(self._packed.popitem(last=False)[1])
+    def keep(self, place: tuple[str, int], packed: bytes | None) -> None:
+        """Keep a packed transcript."""
+        if packed is None:
+            return
+        with self._lock:
+            self._packed[place] = packed
+            self._size += len(packed)
+            while self._size > _READ_AHEAD and self._packed:
+                self._size -= len(self._packed.popitem(last=False)[1])
 
     def take(self, place: tuple[str, int]) -> bytes | None:
         """The packed transcript, once."""
@@ -428,8 +448,8 @@ def _answer(*work: Any) -> dict[str, Any]:
 
 
 class Scoring:
-    """The place where recorded runs are scored: in a thread of this process, or in `count` processes, which begin when
-    they are first asked.
+    """The place where recorded runs are read and scored: in a thread of this process, or in `count` processes, which
+    begin when they are first asked. Reading counts tokens: the vocabulary for that is in these alone.
     """
 
     def __init__(self, scorer: TraceScorer, count: int) -> None:
@@ -443,6 +463,10 @@ class Scoring:
             self._executor = ProcessPoolExecutor(
                 count, mp_context=get_context("spawn"), initializer=_begin, initargs=begun_with
             )
+
+    def read(self, path: str) -> list[tuple[str, bytes | None]]:
+        """The runs of a log, with their transcripts (`transcripts_of`)."""
+        return self._executor.submit(transcripts_of, path).result()
 
     def of(self, runs: RecordedRuns) -> Callable[[Example], Awaitable[dict[str, Any]]]:
         """The function that scores an example of `runs`."""

@@ -293,11 +293,12 @@ class TraceRuns:
 
     def _lines(self, store: Any, run: str, one: TraceSet) -> Iterator[bytes]:
         """The rows of a stored run, in the order of the logs. A run that could not be scored is told as its log's."""
-        from context_bench.runner import answered
+        from context_bench.engine import run_of
+        from context_bench.engine.store.reading import stored
 
         result, logs = self._result, set[str]()
         seen = result.seen.setdefault(one.label, set())
-        for found in answered(store, run):
+        for found in stored(store, run_of(store, run).number):
             example = found.example or {}
             logs.add(str(example.get("log")))
             if "row" not in found.output:
@@ -406,7 +407,7 @@ def _in(run: str, place: str | Path) -> list[RunLog]:
 
 
 def _of_logs(label: str, logs: Sequence[RunLog], scorer: TraceScorer, scoring: Scoring) -> TraceSet:
-    runs = RecordedRuns(logs, scorer)
+    runs = RecordedRuns(logs, scorer, scoring.read)
     return TraceSet(label, runs, scoring.of(runs), runs)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from context_bench.engine import list_runs, open_store
 from context_bench.metrics import MeanScore
 from context_bench.runner import collect
 from context_bench.traces import recorded_runs, score_traces
-from context_bench.traces.recorded_runs import ReadAhead
+from context_bench.traces.recorded_runs import ReadAhead, transcripts_of
 from context_bench.transcripts.traces import transcripts_in
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))
@@ -121,13 +123,10 @@ def test_what_does_not_fit_into_the_memory_of_read_logs_is_read_again(place, mon
 
 
 def test_the_oldest_transcripts_make_room(place, monkeypatch):
-    one, *_ = transcripts_in(place / "logs" / "mini_v2")
     ahead = ReadAhead()
-    ahead.keep(("log", 0), one)
-    size = len(ahead.take(("log", 0)))
-    monkeypatch.setattr(recorded_runs, "_READ_AHEAD", 2 * size)
+    monkeypatch.setattr(recorded_runs, "_READ_AHEAD", 200)
     for number in range(3):
-        ahead.keep(("log", number), one)
+        ahead.keep(("log", number), b"x" * 100)
     assert [ahead.take(("log", number)) is None for number in range(3)] == [True, False, False]
     assert ahead.take(("log", 2)) is None, "each is given once"
 
@@ -153,3 +152,27 @@ def test_a_run_that_cannot_be_scored_is_told_and_tried_again(place, monkeypatch)
         assert list(found.rows()) == []
         assert list(found.unread.values()) == ["RuntimeError: no such luck"]
     assert [row.instance_id for row in scored(place, {"mini": place / "logs" / "mini_v2"}).rows()] == [TASK]
+
+
+def test_logs_are_read_where_they_are_scored(place):
+    """The process that keeps the books counts no tokens, so that it loads no vocabulary, nor any page of a report."""
+    lines = [
+        "import sys",
+        "from pathlib import Path",
+        "from context_bench.core import tokens",
+        "from context_bench.traces import score_traces",
+        "if __name__ == '__main__':",
+        "    found = score_traces('gold.jsonl', Path('logs'), 'repo.json', out='out', workers=2)",
+        "    pages = [name for name in sys.modules if name.startswith('context_bench.reports')]",
+        "    print(len(list(found.rows())), tokens._loaded.cache_info().misses, pages)",
+    ]
+    (place / "scoring.py").write_text("\n".join(lines))
+    done = subprocess.run([sys.executable, "scoring.py"], cwd=place, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "2 0 []\n", done.stderr
+
+
+def test_a_log_of_many_long_runs_is_packed_as_far_as_there_is_room(place, monkeypatch):
+    path = str(predictions(place, 5)["predicted"])
+    assert [packed is None for _, packed in transcripts_of(path)] == [False] * 5
+    monkeypatch.setattr(recorded_runs, "_READ_AHEAD", 1)
+    assert [packed is None for _, packed in transcripts_of(path)] == [False, True, True, True, True]

@@ -139,6 +139,7 @@ def _with_calls(one: Transcript) -> bool:
     """Fill in what a trace needs; False for a helper's transcript, whose calls are in another one."""
     if not one.helper and one.retrace is not None:
         one.retrace(one)
+        one.retrace = None  # it holds the reader, which holds the transcript: it would stay until garbage is looked for
     if one.helper:
         return False
     one.skipped.update(one.strays)
