@@ -34,6 +34,7 @@ from context_bench.tap.masking import (
     mask_names,
     mask_private,
     masker,
+    may_hold_a_key,
     text_masker,
 )
 from context_bench.tap.prefix import Joining, Prefixes
@@ -350,16 +351,18 @@ class RecordWriter:
     def _clean(self, record: Forwarded, exchange: Exchange) -> None:
         """The one place through which everything goes that came from outside: no key stays in any field."""
         known = masker(self._known | credentials(exchange.headers, exchange.target))
-        clean = text_masker(known)
+        clean, private, request = text_masker(known), self.policy == "redacted", mask_names(record.request)
 
         def without(text: str) -> str:  # keys first: what only looks private could be a piece of one
-            return mask_private(clean(text)) if self.policy == "redacted" else clean(text)
+            return mask_private(clean(text)) if private else clean(text)
+
+        whole = without if private or may_hold_a_key(request, known) else str
 
         def answered(text: str) -> str:  # it may end within a key
             return known.trimmed(without(text))
 
         def asked(text: str) -> str:  # it may hold events that were answered
-            text = answered(text)
+            text = known.trimmed(whole(text))
             return without_pieces(text, clean) if text.count("\ndata:") > 1 else text
 
         record.path = clean(record.path)
@@ -369,8 +372,9 @@ class RecordWriter:
         record.facts = {name: map_text(fact, clean) for name, fact in record.facts.items()}
         if text := record.facts.get("after_done", {}).get("text"):
             record.facts["after_done"]["text"] = without_pieces(text, answered)
-        record.request = without_pieces(map_text(mask_names(record.request), asked), clean)
-        record.reply = without_pieces(map_text(record.reply, answered), answered)
+        record.request = without_pieces(map_text(request, asked), clean)
+        looked = map_text(record.reply, answered if private or may_hold_a_key(record.reply, known) else known.trimmed)
+        record.reply = without_pieces(looked, answered)
 
 
 def _outline(exchange: Exchange) -> Forwarded:

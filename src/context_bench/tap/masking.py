@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import Masker, secrets_in_url
 from context_bench.llm.redact import lasting, secrets_in
@@ -54,6 +56,7 @@ _KEYS: dict[str, list[tuple[str, re.Pattern[str]]]] = {
         "earer ": [("earer ", r"(?i:(?<=\bbearer ))[A-Za-z0-9._~+/\-]{16,}=*")],
     }.items()
 }
+_SIGNS = [(sign.encode(), [literal.encode() for literal, _ in keys]) for sign, keys in _KEYS.items()]
 #: Short keys too, where a field is meant for names of accounts and not for text.
 _SHORT_KEY = re.compile(r"\b(?:sk|pk|rk|key|api|token|secret)[-_][A-Za-z0-9_\-]{4,}", re.IGNORECASE)
 _PRIVATE = (
@@ -117,6 +120,19 @@ def mask_private(text: str) -> str:
     for shape in _PRIVATE:
         text = shape.sub(lambda m: m[0][: m.start(1) - m.start()] + MASK if m.re.groups else MASK, text)
     return text
+
+
+def may_hold_a_key(value: Any, known: Masker) -> bool:
+    """True if a text in a JSON value could be one that `mask_text` changes. One look at the whole, not one at each
+    text; wrong on the safe side only.
+    """
+    try:
+        data = orjson.dumps(value)
+    except (TypeError, RecursionError):  # half a character, a number beyond 64 bits, too many levels
+        return True
+    return known.may_be_in(data) or any(
+        sign in data and any(literal in data for literal in literals) for sign, literals in _SIGNS
+    )
 
 
 def map_text(value: Any, change: Callable[[str], str], depth: int = 200) -> Any:

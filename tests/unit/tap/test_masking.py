@@ -11,6 +11,7 @@ from context_bench.tap.masking import (
     mask_private,
     mask_text,
     masker,
+    may_hold_a_key,
     text_masker,
 )
 
@@ -123,3 +124,36 @@ def test_a_text_looked_at_once_is_masked_for_the_secrets_that_are_known():
     for _ in range(2):
         for known in (one, other):
             assert [text_masker(known)(text) for text in texts] == [mask_text(text, known) for text in texts]
+
+
+_KNOWN = masker(frozenset(("hunter2-hunter2", "Zwölf/Boxkämpfer+7=", "short", 'with "marks" and \\ lines\n')))
+
+
+@pytest.mark.parametrize(
+    "text", [*KEYS, "Bearer abcdef0123456789.xyz==", "HUNTER2-hunter2", "hunter2\\u002dhunter2", "?key=short"]
+)
+def test_a_body_with_a_key_in_any_text_is_looked_at_text_by_text(text):
+    assert map_text({"a": [{"b": f"say {text} now"}]}, lambda each: mask_text(each, _KNOWN)) != {
+        "a": [{"b": f"say {text} now"}]
+    }
+    assert may_hold_a_key({"a": [{"b": f"say {text} now"}]}, _KNOWN)
+    assert may_hold_a_key({f"say {text} now": 1}, _KNOWN)
+    assert may_hold_a_key(f"say {text} now", _KNOWN)
+
+
+def test_a_body_without_one_is_looked_at_once():
+    body = {"model": "m", "messages": [{"role": "user", "content": "Where is the ferry? \n — «там»"}] * 50}
+    assert not may_hold_a_key(body, _KNOWN)
+    assert may_hold_a_key({"half": "\ud800"}, _KNOWN), "what cannot be looked at as a whole"
+
+
+_TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from([*KEYS, *_KNOWN.values, b"hunter2-hunter2".hex(), "aHVudGVyMi1odW50ZXIy", "sk-", "earer "]),
+)
+
+
+@given(st.recursive(_TEXTS, lambda inner: st.lists(inner) | st.dictionaries(_TEXTS, inner), max_leaves=8))
+def test_what_needs_no_second_look_is_left_as_it_is(value):
+    if not may_hold_a_key(value, _KNOWN):
+        assert map_text(value, lambda text: mask_text(text, _KNOWN)) == value
