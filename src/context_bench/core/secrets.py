@@ -407,7 +407,8 @@ class Masker:
         self._few = tuple(each for each in found if len(each) < Sieve.SHORTEST)
         self._long = tuple(each for each in found if len(each) >= Sieve.SHORTEST)
         escaped = dict.fromkeys(each for one in self._sought for each in one.escaped)
-        self._escaped = [(sign, tuple(each for each in escaped if each.startswith(sign))) for sign in _SIGNS]
+        by_sign = [(sign, tuple(each for each in escaped if each.startswith(sign))) for sign in _SIGNS]
+        self._escaped = [(sign, forms) for sign, forms in by_sign if forms]
         self._least = min((len(value) for value in self.values), default=0)
 
     def __bool__(self) -> bool:
