@@ -14,6 +14,7 @@ first):
   pace, and the tap is warmed with requests of nobody's; then comes one long round in one process, with the provider's
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
+  only those that warm the long round come as fast as they can;
 * 0.2, and 25 minutes at least: each round is played again undisturbed into another store and both reports are compared;
   the store that the viewer shows is at rest, and the viewer's slope is measured: it is browsed for 20 seconds and left
   alone for 35, in turn, so that every minute has a moment in which nothing is under way.
@@ -67,7 +68,9 @@ VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
 #: Seconds in turn for which a store at rest is browsed and left alone. A viewer gives free memory back every 30 s; what
 #: pages that are being made at that moment hold would count as kept.
 BROWSED, ALONE = 20.0, 35.0
-RUN_WARM = 10_000  # requests (a judge's apart) after which what a run remembers of texts and bodies has filled its room
+#: Requests (a judge's apart) after which what a run remembers of texts, bodies and rows has filled its room, and its
+#: heap has the holes that it will have.
+RUN_WARM = 24_000
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 
@@ -88,6 +91,7 @@ class Round:
     stream: bool
     events: list[Event]
     data: Path
+    warms: bool = False  # its first requests come as fast as they can
     kills: int = 0
     taps: int = 0
     halts: list[tuple[float, float]] = field(default_factory=list)  # from when to when, seconds since the epoch
@@ -108,9 +112,9 @@ class Soak:
         self.store, self.calm_store = asked.store or str(folder / "store.db"), str(folder / "calm.db")
         self.random = random.Random(asked.seed)
         self.faults = soak_faults.Faults(asked.seed)
-        pace = soak_faults.Pace(self.faults, asked.pace)
+        self.gate = soak_faults.Pace(self.faults, asked.pace)
         self.direct, self.behind, self.judge = (
-            soak_faults.Paced(pace, self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3)
+            soak_faults.Paced(self.gate, self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3)
         )
         self.relay_url = ""
         self.tap_port = free_port()
@@ -254,6 +258,7 @@ class Soak:
         watched = next(each for each in reversed(self.programs.watched) if each.pid == process.pid)
         reader = asyncio.create_task(process.communicate())
         seen, moved = -1, time.monotonic()
+        self.gate.free = round_.warms and round_.starts == 1
         try:
             while not reader.done():
                 await asyncio.wait([reader], timeout=0.25)
@@ -265,6 +270,7 @@ class Soak:
                     ):  # without faults it works at another pace, and has other amounts under way
                         watched.busy = moved
                     if watched.warm_from is None and self.faults.seen[round_.number] - first >= self.run_warm:
+                        self.gate.free = False
                         watched.warm_from = moved + soak_watch.WARM["run"]
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
@@ -395,12 +401,14 @@ class Soak:
         while not self.over(0.9 * FAULTY):
             left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
             left = max(left, 60 * LONG) if self.asked.minutes >= IF_ASKED else left
-            size = int(max(40, MARGIN * left * self.pace / PER_EXAMPLE))
+            size = int(max(40, MARGIN * (left * self.pace + self.run_warm) / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
             number += 2
             halts = [(self.random.uniform(0.05, 0.9), "halt") for _ in range(4)]
-            await self.play(self.prepared(number, size, halts))
+            long = self.prepared(number, size, halts)
+            long.warms = True
+            await self.play(long)
         self.faults.on = False
         await self.warm_viewer()
         end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes * 0.85))
@@ -449,7 +457,7 @@ class Soak:
     @property
     def run_warm(self) -> int:
         """Requests of one process, a judge's apart, after which a run is warm; fewer in a short trial."""
-        return min(RUN_WARM, int(330 * self.asked.minutes))
+        return min(RUN_WARM, int(800 * self.asked.minutes))
 
     @property
     def tap_warm(self) -> int:

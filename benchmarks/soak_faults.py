@@ -108,14 +108,16 @@ class Faults:
 
 
 class Pace:
-    """The rate at which several providers together take requests while faults are on; none while they are off."""
+    """The rate at which several providers together take requests while faults are on; none while they are off, or it is
+    `free`.
+    """
 
     def __init__(self, faults: Faults, each_second: float) -> None:
-        self.faults, self.gap, self.next = faults, 1 / each_second, 0.0
+        self.faults, self.gap, self.next, self.free = faults, 1 / each_second, 0.0, False
 
     async def wait(self) -> None:
         """Wait for this request's turn."""
-        if self.faults.on:
+        if self.faults.on and not self.free:
             now = time.monotonic()
             self.next = max(now, self.next + self.gap)
             await asyncio.sleep(self.next - now)

@@ -381,6 +381,7 @@ def _run_line(args: list[str]) -> int:
         return unknown.exit_code
     args = _prepare(args)
     machine.bound_arenas()
+    machine.return_large_blocks()
     machine.sleep_when_idle()
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:

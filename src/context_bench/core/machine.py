@@ -32,7 +32,7 @@ else:
     asyncio = LazyModule("asyncio")  # the help of commands needs the folders and no waiting
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
-_ARENAS, _LARGE_BLOCK = 1, 512 * 1024
+_ARENAS, _LARGE_BLOCK = 1, 128 * 1024
 #: New containers before the youngest generation is looked through, and before that is done for the first time. A short
 #: command makes fewer than that (a run of one example 170,000, nearly all of them modules that stay), a row of a run
 #: about a hundred; nearly none is in a circle.
@@ -52,12 +52,13 @@ def bound_arenas() -> bool:
 
 
 def return_large_blocks() -> bool:
-    """Have each block of half a megabyte or more given back as soon as it is freed; returns False where the allocator
-    has no such setting.
+    """Have each block of 128 kB or more given back as soon as it is freed; returns False where the allocator has no
+    such setting.
 
     By default glibc takes the first large block that is freed for a habit of the program, and keeps such blocks (up to
-    32 MB): a process that reads hostile bodies would hold what it no longer needs just while it needs the most.
-    `MALLOC_MMAP_THRESHOLD_` in the environment stands.
+    32 MB) in the heap: a process that reads hostile bodies would hold what it no longer needs just while it needs the
+    most, and small blocks settle in the hole that a large one leaves, so that the memory of a run creeps up although
+    what it keeps does not. `MALLOC_MMAP_THRESHOLD_` in the environment stands.
     """
     return _set(_M_MMAP_THRESHOLD, _LARGE_BLOCK, "MALLOC_MMAP_THRESHOLD_")
 

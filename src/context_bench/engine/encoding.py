@@ -64,7 +64,7 @@ DICTIONARY = (
 PART = 1024
 #: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not
 #: even help pays.
-_LARGE, _TINY = 1024, 20
+_LARGE, _OFTEN, _TINY = 1024, 256, 20
 _REFERENCE = "$context-bench:part"
 _MENTIONED = _REFERENCE.encode()
 _LISTS = (list, tuple)
@@ -107,13 +107,19 @@ def loads(data: bytes) -> Any:
 
 def pack(data: bytes) -> bytes:
     """`data`, compressed if that makes it smaller; what a row says of itself by the words that every row uses."""
+    if len(data) <= _OFTEN:
+        return _pack_often(bytes(memoryview(data)))  # a copy: of ten bytes that orjson wrote the cache would keep 4 kB
     if len(data) < _LARGE:
-        return _pack_small(bytes(memoryview(data)))  # a copy: of ten bytes that orjson wrote the cache would keep 4 kB
+        return _pack_small(data)
     small: bytes = _tools.compressor.compress(data)
     return _with_checksum(_ZSTD, small) if len(small) < len(data) else _with_checksum(_PLAIN, data)
 
 
-@lru_cache(maxsize=1_000)  # many rows say the same of themselves
+@lru_cache(maxsize=1_000)  # many rows say the same of themselves in few words; what is longer has times of its own
+def _pack_often(data: bytes) -> bytes:
+    return _pack_small(data)
+
+
 def _pack_small(data: bytes) -> bytes:
     if len(data) > _TINY:
         small: bytes = _tools.dictionary_compressor.compress(data)

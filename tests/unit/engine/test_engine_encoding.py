@@ -163,3 +163,15 @@ def test_a_small_value_that_is_remembered_takes_its_own_length():
     finally:
         tracemalloc.stop()
     assert held < 1_000_000, "orjson gives every text of JSON 4 kB"
+
+
+def test_what_has_times_of_its_own_is_not_remembered():
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            pack(dumps({"of": "a record of a request " * 20, "number": number}))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 100_000
