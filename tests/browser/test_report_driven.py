@@ -112,6 +112,37 @@ def test_on_a_phone_nothing_is_wider_than_the_window(houses, read):
     assert overflow(page) == 0
 
 
+def wider(page, what):
+    """How many pixels of a part stand beyond its right end."""
+    return page.locator(what).first.evaluate("part => part.scrollWidth - part.clientWidth")
+
+
+def test_on_a_phone_the_overview_is_whole_and_commands_break_between_their_words(houses, read):
+    page = read(houses, width=390, height=844)
+    assert wider(page, ".scroll:has(.stacked)") == 0
+    cell = page.locator(".stacked tbody td").last
+    assert cell.evaluate("cell => cell.getBoundingClientRect().right") <= 390
+    command = page.locator(".next code").first
+    assert "--" in command.inner_text()
+    for width in range(300, 391, 10):
+        page.set_viewport_size({"width": width, "height": 844})
+        lines = command.locator(".whole").evaluate_all("words => words.map(word => word.getClientRects().length)")
+        assert set(lines) == {1}
+    copied = "code => { getSelection().selectAllChildren(code); return String(getSelection()); }"
+    assert command.evaluate(copied) == command.text_content()
+
+
+def test_rows_of_many_scores_fit_and_all_are_one_click_away(folder, aside, read):
+    page = read(aside(material.memory, folder / "many-scores.html"))
+    assert wider(page, ".scroll:has(#rows)") == 0
+    titles = page.locator("#rows thead th:visible")
+    few = titles.count()
+    page.get_by_role("checkbox", name="all scores").check()
+    assert titles.count() > few
+    page.get_by_role("checkbox", name="all scores").uncheck()
+    assert titles.count() == few
+
+
 def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, read):
     page = read(houses, dark=True)
     page.emulate_media(media="print")

@@ -44,6 +44,7 @@ _PICTURES = ("headline", "forest")
 _APART = 4  # so many controls in the size of single systems stand among the others; more have a fold of their own
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
+_HYPHENED = re.compile(r"(?<![^\s(])(?=\S*-)[\w.-]{2,28}(?![\w.-])")  # longer ones may have to be broken
 _SENTENCES = re.compile(r"(?<=\.) ")
 
 
@@ -367,6 +368,7 @@ def environment() -> Environment:
     made.filters["command"] = command_text
     made.filters["excerpt"] = excerpt
     made.filters["breakable"] = _breakable
+    made.filters["whole"] = whole_words
     made.filters["unbroken"] = lambda title: title.replace(" %", "\u00a0%")
     made.filters["duration"] = _duration
     made.tests["figure"] = lambda value: isinstance(value, Figure)
@@ -376,6 +378,13 @@ def environment() -> Environment:
 def _breakable(text: object) -> Markup:
     """A name that may be broken after its separators."""
     return Markup(re.sub(r"([@/·_])", r"\1<wbr>", str(escape(visible(text, 300)))))
+
+
+def whole_words(text: str) -> Markup:
+    """A text in which no line ends within an option (`--margin`) or another short word with a hyphen. Elements keep it
+    together and not characters, so that what is copied is the text.
+    """
+    return Markup(_HYPHENED.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
 
 
 def _duration(seconds: float) -> str:

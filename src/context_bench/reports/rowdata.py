@@ -119,6 +119,7 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
                 "kind": "number",
                 "digits": 4,
                 **({"aside": True} if at >= PRINTED_SCORES else {}),
+                **({"spare": True} if at else {}),
             }
             for at, name in enumerate(_scores(page))
         ),

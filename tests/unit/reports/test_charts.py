@@ -6,6 +6,7 @@ import struct
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +14,8 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page, html_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
+from context_bench.reports.charts.drawing import Drawing
+from context_bench.reports.charts.style import letters
 from context_bench.reports.page import (
     BarPart,
     Card,
@@ -348,3 +351,19 @@ def test_scripts_of_a_page_are_short() -> None:
     for script in (html_page.script_text(), pages.script()):
         assert len(script.splitlines()) <= 400
         assert "innerHTML" not in html_page.template_text("charts.js")
+
+
+def test_entries_of_a_legend_stand_at_even_distances_and_flow_into_the_room() -> None:
+    """However long their names are; what does not fit goes on in the next line."""
+    drawing = Drawing(400, 100)
+    names = ["a", "a rather long name", "b", "another long name here", "and one more of them"]
+    drawing.legend([("square", "#000", name) for name in names], 400)
+    root = drawing.root()
+    texts = {
+        each.text: (float(each.get("x", 0)), float(each.get("y", 0))) for each in root.iter() if each.text in names
+    }
+    first = [name for name in names if texts[name][1] == texts["a"][1]]
+    assert 1 < len(first) < len(names)
+    gaps = [texts[after][0] - texts[name][0] - letters(name) for name, after in pairwise(first)]
+    assert max(gaps) - min(gaps) < 0.5
+    assert texts[names[len(first)]][0] == texts["a"][0]

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
-from context_bench.reports import build_page, repr_html, to_html, to_markdown
+from context_bench.reports import build_page, html_page, repr_html, to_html, to_markdown
 from context_bench.reports.charts import harmless, svg
 from context_bench.reports.page import Chart, Details, Figure, Point
 
@@ -469,3 +470,11 @@ def test_hostile_names_are_text_in_charts(nasty: str) -> None:
     drawn = ET.fromstring(svg(pareto(point(nasty, 0.7, 0), point("b", 0.7, 0))))
     assert {element.tag.rpartition("}")[2] for element in drawn.iter()} <= {"svg", "g", "path", "line", "text", "title"}
     assert not {name for element in drawn.iter() for name in element.attrib if name.startswith("on") or "href" in name}
+
+
+def test_a_line_ends_within_no_option_and_what_is_copied_is_the_text() -> None:
+    text = "context-bench power --from a-b_c --margin=0.05 -n 3 <kept.db> a-word-that-is-too-long-to-be-kept-whole"
+    html = str(html_page.whole_words(text))
+    kept = re.findall(r'<span class="whole">(.*?)</span>', html)
+    assert kept == ["context-bench", "--from", "a-b_c", "--margin", "-n"]
+    assert unescape(re.sub("<[^>]*>", "", html)) == text

@@ -178,18 +178,21 @@ class Drawing:
             self._top = max(self._top, 26.0)
 
     def legend(self, entries: Sequence[tuple[str, str, str]], room: float) -> None:
-        """Below all else: (shape, colour, name) in as many columns as there is room for."""
+        """Below all else: (shape, colour, name), one after the other at even distances, as many in a line as there is
+        room for.
+        """
         if not entries:
             return
-        longest = min(room - 50, max(letters(name) for *_, name in entries))
-        columns = max(1, min(len(entries), int(room // (longest + _SWATCH + 22))))
-        start = self.height + self._foot + 18
-        for place, (shape, color, name) in enumerate(entries):
-            x = -self._left + (place % columns) * (longest + _SWATCH + 22) + _SWATCH / 2
-            y = start + (place // columns) * (_LINE + 2)
-            self.mark(shape, x, y, color, area=90)
-            self.text(x + _SWATCH, y, name, room=longest + 4)
-        self._foot += 18 + math.ceil(len(entries) / columns) * (_LINE + 2)
+        x, y = 0.0, self.height + self._foot + 18
+        for shape, color, name in entries:
+            size = min(room - 50, letters(name))
+            if x and x + _SWATCH + size > room:
+                x, y = 0.0, y + _LINE + 2
+            left = x - self._left + _SWATCH / 2
+            self.mark(shape, left, y, color, area=90)
+            self.text(left + _SWATCH, y, name, room=size + 4)
+            x += _SWATCH + size + 22
+        self._foot = y - self.height + _LINE + 2
 
     def place(self, other: Drawing, x: float, y: float) -> None:
         """Put the marks of another drawing into this one."""

@@ -41,7 +41,7 @@ function cellText(value, column) {
   return column.digits === undefined ? value.toLocaleString("en-US") : value.toFixed(column.digits);
 }
 function kindOf(column, otherwise) { // what is aside is not printed
-  return (column.kind === "number" ? "n" : otherwise) + (column.aside ? " aside" : "") + (column.unused ? " unused" : "");
+  return (column.kind === "number" ? "n" : otherwise) + (column.aside ? " aside" : "") + (column.spare ? " spare" : "") + (column.unused ? " unused" : "");
 }
 function compare(a, b) {
   const x = a.cells[sortBy], y = b.cells[sortBy];
@@ -112,6 +112,11 @@ function renderTable() {
     cell.setAttribute("aria-sort", n !== sortBy ? "none" : descending ? "descending" : "ascending");
     named(cell.firstChild, columns[n].title + (n !== sortBy ? "" : descending ? " ↓" : " ↑"));
   });
+  fitRows();
+}
+function fitRows() {
+  const away = fitScores($("rows"), $("scores").checked);
+  $("more-scores").hidden = !away && !$("scores").checked;
 }
 function turnTo(number) {
   page = number;
@@ -157,6 +162,8 @@ async function start() {
   $("next").addEventListener("click", () => turnTo(page + 1));
   $("page").addEventListener("change", () => turnTo(Math.floor(Number($("page").value) || 1) - 1));
   $("rows").addEventListener("keydown", goByArrow);
+  $("scores").addEventListener("input", fitRows);
+  addEventListener("resize", fitRows);
   if ($("changed")) $("changed").disabled = !block.changed.includes("1");
   if ($("all")) $("all").addEventListener("click", () => {
     const here = shown.slice(page * PAGE, (page + 1) * PAGE).map(({ at }) => at).filter((at) => details[at] >= 0);

@@ -44,6 +44,10 @@ every("[data-fragment]", (box) => {
   }
 })();
 
+const fitTables = () => every("table.each", (table) => fitScores(table, matchMedia("(max-width: 46rem)").matches)); // there the cells stand in lines
+addEventListener("resize", fitTables);
+fitTables();
+
 every("[data-submit]", (field) => field.addEventListener("change", () => field.form.requestSubmit()));
 
 every("form[data-two]", (form) => {
