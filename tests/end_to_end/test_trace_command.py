@@ -323,3 +323,12 @@ def test_hostile_names_stay_text(place, capsys):
     assert said(capsys, *words, "--output", "csv").out.splitlines()[1].startswith("'=cmd|")
     assert "<script>alert" not in said(capsys, *words, "--output", "html").out
     assert "<script>alert" not in said(capsys, *words, "--output", "markdown").out
+
+
+def test_stored_sets_have_the_title_and_tags_they_were_given(place, capsys):
+    named = ["--title", "Before the upgrade", "--tag", "team a,v2", "--quiet"]
+    said(capsys, *LINE, *CLAUDE, *MINI, "--out-dir", "out", *named)
+    runs = json.loads(said(capsys, "runs", "--json", "--store", "out/store.db").out)
+    assert {run["name"] for run in runs} == {"claude", "mini"}
+    assert {(run["title"], *run["tags"]) for run in runs} == {("Before the upgrade", "team a", "v2")}
+    assert "say where with --out-dir" in said(capsys, *LINE, *CLAUDE, *named, code=2).err

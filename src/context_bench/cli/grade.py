@@ -63,7 +63,7 @@ class GradeOptions(RunOptions):
 @takes(
     GradeOptions,
     "proxy proxy_command back header system memory agent_log command model seconds load check output out badge store "
-    "name run resume proxy_key_env timeout quiet",
+    "name run resume title tag proxy_key_env timeout quiet",
     name=own("Name of what is graded, as reports show it.", parse=str),
     resume=own(rare=False),
 )

@@ -366,7 +366,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
     "config api_key_env proxy_key_env judge_key_env temperature max_tokens system_prompt prompt timeout "
     "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency executor ray_address "
     "retries marker record wire tap_check copy_replies only_lost bodies budget keep reader evaluator metric imports "
-    "run resume reuse proxy_version cache_namespace price price_model max_failures force quiet",
+    "run resume title tag reuse proxy_version cache_namespace price price_model max_failures force quiet",
     judge_url=own("Adds LLMJudge at this OpenAI-compatible endpoint."),
     judge_model=own(note=None),
     tap=own("See what really reaches the provider: a port to start a tap on, or the URL of a running one.", note=""),

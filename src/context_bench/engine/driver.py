@@ -49,6 +49,7 @@ from context_bench.engine.scoring import Scorer
 from context_bench.engine.store import Store
 from context_bench.engine.store.outcomes import StoredReplies, caching_replies
 from context_bench.engine.store.reading import StoredOutput, stored_by_id, stored_ids
+from context_bench.engine.store.remarks import Remark, label_run
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
 from context_bench.engine.work import WorkerThread, tap_lost
@@ -366,6 +367,7 @@ async def execute(
     limits: Limits | None = None,
     overhead: list[Call] | None = None,
     to_go_on: bool = False,
+    remark: Remark | None = None,
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
@@ -377,7 +379,7 @@ async def execute(
     each endpoint is asked; it is kept with the run as it goes on. `overhead`: attempts that are made for the run and
     for none of its rows, before it begins or while its examples are made; they are written down, and taken out of the
     list, before examples are worked on. `to_go_on`: these are the first examples of a run that more may follow, so it
-    is not called done.
+    is not called done. `remark`: title and tags of the run, which change nothing of it.
 
     A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as
     interrupted: what was finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin,
@@ -400,6 +402,8 @@ async def execute(
         await runner.in_database(load_tokenizers, planned)
         source = await runner.in_database(source_key, examples, planned, program())
         begun = await runner.in_database(writer.begin, name, identity, source)
+        if remark is not None:
+            await runner.in_database(label_run, store, begun.id, remark)
         await runner.in_database(writer.book)
         manifest = continued(secrets.value(described(manifest, planned, judges, settings, recorder)), begun.before)
         if secrets.notes:

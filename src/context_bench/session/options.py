@@ -184,6 +184,8 @@ class RunOptions(OptionSet):
     resume: str | None = flag(
         "Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offers.runs
     )
+    title: str | None = own(rare=True, secret=True)  # people may change both: no manifest has them
+    tag: Many = own(rare=True, secret=True)
     reuse: bool = flag("Also use rows of other runs with the same content.", False, rare=True)
     proxy_version: str | None = flag("Enters the proxies' identity.", rare=True)
     cache_namespace: Literal["auto", "prompt", "none"] = flag(

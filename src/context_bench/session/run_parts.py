@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -26,6 +26,17 @@ def import_modules(names: Iterable[str]) -> None:
             imported(name)
         except BadInput as error:
             raise BadInput(f"--import {name}: {error}") from error
+
+
+def remark(title: str | None, tags: Sequence[str] | None) -> Any:
+    """Title and tags as `--title` and `--tag` give them, `None` without. Raises `BadInput` for what is too long or no
+    text.
+    """
+    if title is None and not tags:
+        return None
+    from context_bench.engine.store.remarks import Remark
+
+    return Remark.of_run(",".join(tags or []), title or "")
 
 
 def datasets(options: RunOptions) -> list[Any]:

@@ -168,6 +168,7 @@ async def carry_out(
     preflight.check_plan(options, data, prices, evaluators)
     run_parts.metrics(options, several_datasets=len(data) > 1)  # refuses one that cannot be made, before any cost
     executor_of(options, environment)
+    run_parts.remark(options.title, options.tag)
     if options.dry_run:
         preflight.show(preflight.forecast(options, data, arms, evaluators, prices), options)
         return 0
@@ -231,6 +232,7 @@ async def _run_and_report(
             limits=environment.accounts.limit_changes if environment.accounts is not None else None,
             overhead=environment.overhead,
             to_go_on=to_go_on,
+            remark=run_parts.remark(options.title, options.tag),
         )
 
     if looks is None:

@@ -1,4 +1,4 @@
-"""Pages of the viewer that write: title and tags of a run, tags and note of a row, runs deleted and restored.
+"""Pages of the viewer that write: title and tags of runs and watches, tags and notes of rows, runs deleted, restored.
 
 They are there only in a viewer that was started to edit. Beside what every request must show (`server.Door`), a write
 is a `POST` of a form with the secret of this process, from a page of this viewer. Plain forms, without script.
@@ -19,13 +19,14 @@ from context_bench.core.errors import BadInput, ContextBenchError
 from context_bench.engine.store import Store, open_store, remarks, there
 from context_bench.engine.store.browsing import Place
 from context_bench.engine.store.remarks import EditConflict, Remark
-from context_bench.viewer.pages import Library, Query, row_url, run_url
+from context_bench.engine.store.watches import watch_of
+from context_bench.viewer.pages import Library, Query, row_url, run_url, watch_url
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Bytes of a form: a note of four bytes a character, each sent as three.
 MOST_SENT = 64 << 10
 #: Addresses that forms are sent to.
-_SENT_TO = re.compile(r"/runs/[^/]+/(?:edit|delete|restore|rows/[^/]+/note)")
+_SENT_TO = re.compile(r"/runs/[^/]+/(?:edit|delete|restore|rows/[^/]+/note)|/watch/edit")
 
 
 class _Refused(ContextBenchError):
@@ -73,6 +74,7 @@ class RunEditor:
         """Handlers by address."""
         made = {
             "/deleted": self._deleted,
+            "/watch/edit": self._edit_watch,
             "/runs/{run}/edit": self._edit,
             "/runs/{run}/delete": self._delete,
             "/runs/{run}/restore": self._restore,
@@ -114,11 +116,20 @@ class RunEditor:
         run = await self._read(self._library().run, request.match_info["run"])
         if request.method != hdrs.METH_POST:
             remark = Remark(tuple(run.tags), run.title)
-            return self._page("edit.html.j2", run=run, remark=remark)
+            return self._page("edit.html.j2", watch=None, run=run, remark=remark)
         remark = Remark.of_run(fields.get("tags", ""), fields.get("title", ""))
         seen = fields.get("seen", "")
         await self._read(lambda: remarks.describe_run(self._store, run.id, remark, seen=seen))
         return _see(run_url(run.id))
+
+    async def _edit_watch(self, request: web.Request, fields: Mapping[str, str]) -> web.StreamResponse:
+        watch = await self._read(watch_of, self._library().store, request.query.get("name", ""))
+        if request.method != hdrs.METH_POST:
+            return self._page("edit.html.j2", watch=watch, remark=Remark(tuple(watch.tags), watch.title))
+        remark = Remark.of_run(fields.get("tags", ""), fields.get("title", ""))
+        seen = fields.get("seen", "")
+        await self._read(lambda: remarks.describe_watch(self._store, watch.name, remark, seen=seen))
+        return _see(watch_url(watch.name))
 
     async def _delete(self, request: web.Request, _: Mapping[str, str]) -> web.StreamResponse:
         """Asks on a page of its own; what is sent from there hides the run."""

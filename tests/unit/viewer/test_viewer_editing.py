@@ -9,7 +9,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 import aiohttp
@@ -17,11 +17,12 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.core.errors import StoreUnusable
-from context_bench.engine import list_runs, open_store, run_of
+from context_bench.engine import list_runs, open_store, open_watch, run_of, watch_of
 from context_bench.engine.store.browsing import Place
 from context_bench.engine.store.remarks import notes_of
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
+from context_bench.viewer.pages import watch_url
 
 from .conftest import HOSTILE, Speller, examples, run, session_with
 
@@ -428,3 +429,32 @@ async def test_a_store_that_cannot_be_written_is_said_before_anything_is_shown(p
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreUnusable):
         await Viewer(tmp_path / "folder", result_of=result_of, edit=True).start()
+
+
+async def test_title_and_tags_of_a_watch_are_written_also_while_it_is_at_work(viewer, session, path):
+    """What the watch writes about itself meanwhile, and at its end, leaves them as they are."""
+    with open_store(str(path)) as store:
+        log = open_watch(store, {"via": "http://h", "title": "Before", "tags": ["old"]}, name="traffic & more")
+        log.under_way(1)
+        address = watch_url("traffic & more", "/edit")
+        assert f'href="{escape(address)}"' in await page(session, watch_url("traffic & more"))
+        assert f'href="{escape(address)}"' in await page(session, "/")
+        fields = fields_of(await page(session, address), escape(address))
+        assert (fields["title"], fields["tags"]) == ("Before", "old")
+        written = {**fields, "title": NASTY, "tags": "team a, b"}
+        status, html = await send(session, viewer, address, written)
+        assert status == 200
+        assert "<img" not in html
+        log.under_way(2)
+        assert watch_of(store, "traffic & more").settings["under_way"] == 2
+        log.end({"via": "http://h", "title": "Before", "tags": ["old"], "exit": 0})
+        watch = watch_of(store, "traffic & more")
+        assert (watch.title, watch.tags, watch.settings["exit"]) == (NASTY, ["team a", "b"], 0)
+        status, html = await send(session, viewer, address, {**written, "title": "too late"})
+        assert (status, "nothing was written" in html) == (409, True)
+        fields = fields_of(await page(session, address), escape(address))
+        assert (await send(session, viewer, address, {**fields, "title": "", "tags": ""}))[0] == 200
+        watch = watch_of(store, "traffic & more")
+        assert (watch.title, watch.tags, watch.settings["via"]) == ("", [], "http://h")
+    assert (await send(session, viewer, address, {**fields, "key": "x"}))[0] == 403
+    assert (await send(session, viewer, watch_url("nobody", "/edit"), fields))[0] == 404

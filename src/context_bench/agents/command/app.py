@@ -68,7 +68,8 @@ class AgentOptions(RunOptions):
     AgentOptions,
     "arm upstream tap trials max_examples max_seconds max_calls max_cost_per_task baseline margin noise_floor "
     "output out full store run max_cost dry_run nothing stdin pass_env readable repos test_command unsafe seed "
-    "max_workers api_key_env marker run_timeout bodies resume reuse price price_model max_failures quiet config",
+    "max_workers api_key_env marker run_timeout bodies resume title tag reuse price price_model max_failures "
+    "quiet config",
 )
 def command(
     context: typer.Context,

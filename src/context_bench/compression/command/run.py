@@ -45,8 +45,8 @@ SessionsArgument = Annotated[
     "drift replicates trials eligibility judge_url judge_model criteria visibility rubric output out full score_field "
     "margin seed store run max_workers max_cost dry_run wire proxy_key_env proxy_version marker tap_check "
     "baseline evaluator metric imports api_key_env judge_key_env temperature max_tokens timeout example_timeout "
-    "setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume reuse bodies price "
-    "price_model max_failures force quiet config",
+    "setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume title tag reuse bodies "
+    "price price_model max_failures force quiet config",
 )
 def run(context: typer.Context, sessions: SessionsArgument = None, **_given: Any) -> int:
     """Compress sessions with each system, ask what was lost, and compare with all, nothing, and plain truncation to the

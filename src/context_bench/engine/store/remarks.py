@@ -20,17 +20,18 @@ from context_bench.core.keys import hash_text
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import by_count
-from context_bench.engine.encoding import dumps, loads
+from context_bench.engine.encoding import dumps, loads, pack, unpacked
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.browsing import Place
 from context_bench.engine.store.dialects import put
 from context_bench.engine.store.run_records import COPYING, RUNNING, busy, list_runs, newest_first, tags_in
+from context_bench.engine.store.watches import labels_of, with_labels
 
 #: Characters of a title, of a tag and of a note, and tags of a run or row.
 MOST_TITLE, MOST_TAG, MOST_NOTE, MOST_TAGS = 200, 40, 4_000, 20
 #: Characters that steer a terminal, break a line, turn the direction of a text, or are half of one.
 _STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-_r, _n = schema.runs.c, schema.row_notes.c
+_r, _n, _w = schema.runs.c, schema.row_notes.c, schema.watches.c
 
 
 class EditConflict(ContextBenchError):
@@ -103,6 +104,31 @@ def describe_run(store: Store, run: str, remark: Remark, *, seen: str) -> None:
         _same(Remark(tuple(tags_in(row.tags)), row.title or ""), seen, remark)
         values = {"title": remark.text or None, "tags": "\n".join(remark.tags) or None}
         connection.execute(update(schema.runs).where(_r.number == row.number).values(values))
+
+    store.write(work)
+
+
+def label_run(store: Store, run: str, remark: Remark) -> None:
+    """Give a run (id) a title and tags from the command that makes it; what is empty there stays as it was."""
+    told = {"title": remark.text, "tags": "\n".join(remark.tags)}
+    values = {name: value for name, value in told.items() if value}
+    if values:
+        store.write(lambda connection: connection.execute(update(schema.runs).where(_r.id == run).values(values)))
+
+
+def describe_watch(store: Store, name: str, remark: Remark, *, seen: str) -> None:
+    """Give a watch a title and tags, also while it is at work; `seen` and errors as in `describe_run`."""
+
+    def work(connection: Connection) -> None:
+        row = connection.execute(select(_w.number, _w.settings).where(_w.name == name, _w.status != COPYING)).first()
+        if row is None:
+            raise UnknownName("watch", name, [])
+        settings = unpacked(row.settings, {})
+        there = labels_of(settings)
+        _same(Remark(tuple(there.get("tags", ())), there.get("title", "")), seen, remark)
+        labels = {"title": remark.text, "tags": list(remark.tags)}
+        packed = pack(dumps(with_labels(settings, labels)))
+        connection.execute(update(schema.watches).where(_w.number == row.number).values(settings=packed))
 
     store.write(work)
 

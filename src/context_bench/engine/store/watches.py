@@ -76,6 +76,17 @@ class WatchRecord:
         }
 
 
+def labels_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Title and tags among the settings of a watch, where it has any."""
+    return {name: settings[name] for name in ("title", "tags") if settings.get(name)}
+
+
+def with_labels(settings: Mapping[str, Any], labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with these labels, and no others."""
+    kept = {name: value for name, value in settings.items() if name not in ("title", "tags")}
+    return kept | labels_of(labels)
+
+
 class WatchLog:
     """Writes one watch. Every `write` is one transaction; when it returns, its records are safe from loss of power."""
 
@@ -125,14 +136,19 @@ class WatchLog:
         """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss
         of power.
         """
-        self._store.write(lambda connection: connection.execute(self._updated(count)), durable=False)
+        self._store.write(lambda connection: connection.execute(self._updated(connection, count)), durable=False)
         self.counted = count
 
-    def _updated(self, under_way: int | None) -> Any:
+    def _updated(self, connection: Connection, under_way: int | None) -> Any:
         values: dict[str, Any] = {"updated": self._clock.now()}
         if under_way is not None:
-            values["settings"] = pack(dumps({**self._settings, "under_way": under_way}))
+            values["settings"] = self._packed(connection, {**self._settings, "under_way": under_way})
         return update(schema.watches).where(schema.watches.c.number == self.number).values(values)
+
+    def _packed(self, connection: Connection, settings: Mapping[str, Any]) -> bytes:
+        """Settings to be kept, with the title and tags that the store has by now: people may change them meanwhile."""
+        own = select(schema.watches.c.settings).where(schema.watches.c.number == self.number).with_for_update()
+        return pack(dumps(with_labels(settings, unpacked(connection.scalar(own), {}))))
 
     def _try(self, turns: list[Turn], under_way: int | None) -> None:
         w = schema.watched.c
@@ -145,15 +161,19 @@ class WatchLog:
                 for turn in turns:
                     self._write(connection, turn)
             write_bodies(connection, self._bodies)
-            connection.execute(self._updated(under_way))
+            connection.execute(self._updated(connection, under_way))
 
     def end(self, settings: dict[str, Any] | None = None) -> None:
         """The watch is over. `settings`: what it says about itself now."""
         values: dict[str, Any] = {"status": DONE, "owner": None, "updated": self._clock.now()}
-        if settings is not None:
-            values["settings"] = pack(dumps(settings | ({"dropped": self.dropped} if self.dropped else {})))
-        ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
-        self._store.write(lambda connection: connection.execute(ending))
+
+        def work(connection: Connection) -> None:
+            if settings is not None:
+                told = settings | ({"dropped": self.dropped} if self.dropped else {})
+                values["settings"] = self._packed(connection, told)
+            connection.execute(update(schema.watches).where(schema.watches.c.number == self.number).values(values))
+
+        self._store.write(work)
 
     def _write(self, connection: Connection, turn: Turn) -> None:
         seen = [turn.front, *turn.calls]

@@ -51,8 +51,8 @@ app.command("cortex-compare")(memory_checks.cortex_compare)
     "system relay dataset model api_key max_examples qa_types output out full score_field k questions budget_tokens "
     "reader mode floors judge_url judge_model seed store run max_workers max_cost dry_run probes overlay baseline "
     "margin trials tap upstream evaluator metric imports api_key_env judge_key_env temperature max_tokens timeout "
-    "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume reuse "
-    "bodies price price_model max_failures force quiet config",
+    "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume title tag "
+    "reuse bodies price price_model max_failures force quiet config",
 )
 def run(context: typer.Context, **_given: Any) -> int:
     """Put conversations into memories, ask, and measure what was found, answered, forgotten and paid."""

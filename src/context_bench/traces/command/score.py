@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from context_bench.session.flags import own, takes
 from context_bench.session.options import TraceOptions
 from context_bench.session.output_files import destination, replacing, say
 from context_bench.session.reporting import json_text, terminal
+from context_bench.session.run_parts import remark
 
 if TYPE_CHECKING:
     from context_bench.session.gate import Check
@@ -31,6 +32,7 @@ OUTPUTS = ("table", "json", "csv", "markdown", "jsonl", "html")
 @takes(
     TraceOptions,
     output=own(f"On standard output: {', '.join(OUTPUTS)}."),
+    tag=own(default=None),
     threshold=own("Line coverage from which on a task counts as read.", default=0.5),
 )
 def score(
@@ -56,6 +58,8 @@ def score(
     workers: int | None,
     fresh: bool,
     quiet: bool,
+    title: str | None,
+    tag: list[str] | None,
 ) -> int:
     """Score runs: what was read against what had to be read, when, how often again, and where the patch edits.
 
@@ -69,6 +73,9 @@ def score(
     limits = [_limit(text) for text in min_coverage or ()]
     _check(output, report or (), by, threshold)
     check_places(report or (), out_dir)
+    named = remark(title, tag)
+    if named is not None and out_dir is None:
+        raise BadInput("trace score: --title and --tag are of what is kept; say where with --out-dir DIR")
     golds = load_gold(gold, join=join)
     if instance is not None and golds.find(instance) is None:
         raise BadInput(
@@ -104,6 +111,8 @@ def score(
         _reused(found)
         if out_dir is not None:
             keep_all(found, summary, out_dir, gold)
+            if named is not None:
+                _label(found, named)
         for place in report or ():
             write_report(found, summary, ENDINGS[place.suffix.lower()], place, gold)
         write_report(found, summary, output, None, gold)
@@ -164,6 +173,16 @@ def _unscored(summary: TraceSummary, instance: str | None) -> int:
 
 def _progress(done: int, of: int) -> None:
     print(f"\rcontext-bench: {done:,} of {of:,} files", end="\n" if done == of else "", file=sys.stderr, flush=True)
+
+
+def _label(found: TraceResults, named: Any) -> None:
+    """Give the stored run of each set its title and tags."""
+    from context_bench.engine import open_store, run_of
+    from context_bench.engine.store.remarks import label_run
+
+    with closing(open_store(found.store)) as store:
+        for label in found.runs:
+            label_run(store, run_of(store, label or UNNAMED).id, named)
 
 
 def _reused(found: TraceResults) -> None:

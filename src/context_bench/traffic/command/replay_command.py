@@ -29,7 +29,7 @@ from context_bench.wire.lossless import REWRITINGS
     LimitedReplay,
     "proxy name upstream tap controls level model profile max_examples output out full store run max_cost dry_run wire "
     "trials margin seed max_workers api_key_env proxy_key_env proxy_version marker tap_check timeout example_timeout "
-    "run_timeout rpm tpm fixed_concurrency retries resume reuse price max_failures limit fail_fast notify "
+    "run_timeout rpm tpm fixed_concurrency retries resume title tag reuse price max_failures limit fail_fast notify "
     "anew quiet config",
 )
 def command(

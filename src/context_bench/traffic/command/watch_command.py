@@ -80,12 +80,11 @@ def _check_steering(options: LimitedWatch) -> None:
 
 def labels(options: LimitedWatch) -> dict[str, Any]:
     """Title and tags, as lists of runs show them. Raises `BadInput` for what is too long or no text."""
-    if options.title is None and not options.tag:
-        return {}
-    from context_bench.engine.store.remarks import Remark
+    from context_bench.session.run_parts import remark
 
-    remark = Remark.of_run(",".join(options.tag or []), options.title or "")
-    found = {"title": remark.text, "tags": list(remark.tags)}
+    if (given := remark(options.title, options.tag)) is None:
+        return {}
+    found = {"title": given.text, "tags": list(given.tags)}
     return {name: value for name, value in found.items() if value}
 
 
