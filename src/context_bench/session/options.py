@@ -243,7 +243,7 @@ class MemoryOptions(RunOptions):
         "baseline": own("Memory that the others are compared with.", note="full_context", rare=True),
         "margin": own(rare=True),
         "trials": own("Times everything is repeated, ingest included.", rare=True),
-        "seed": own(default=42),
+        "seed": own("Seed of everything random: 42, not 0 as elsewhere, so that earlier runs can go on.", default=42),
         "api_key_env": own("Variable with the relay's key."),
         "temperature": own("Sampling temperature of the reader.", note="0"),
         "reader": own(
