@@ -358,3 +358,45 @@ def test_an_address_opens_a_row(houses, read):
     page = read(f"{houses.as_uri()}#row-100")
     expect(page.locator("#row-100 button")).to_have_attribute("aria-expanded", "true")
     expect(page.locator("#opened-100 .told")).to_be_visible()
+
+
+#: (colour of a focused or hovered thing, colours that it may stand on): contrast as WCAG 2 reckons it.
+CONTRAST = """([front, backs]) => {
+  const style = getComputedStyle(document.documentElement);
+  const probe = document.body.appendChild(document.createElement("i"));
+  const light = (name) => {
+    probe.style.color = style.getPropertyValue(name);
+    const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3).map((part) => {
+      const share = part / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  return Math.min(...backs.map((back) => {
+    const [least, most] = [light(front), light(back)].sort((a, b) => a - b);
+    return (most + 0.05) / (least + 0.05);
+  }));
+}"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_focus_and_hover_can_be_seen(houses, read, dark):
+    page = read(houses, dark=dark)
+    grounds = ["--paper", "--raised", "--good-tint", "--bad-tint", "--open-tint"]
+    assert page.evaluate(CONTRAST, ["--link", grounds]) >= 3  # the ring of what has the focus
+    assert page.evaluate(CONTRAST, ["--edge", grounds[:2]]) >= 3  # the border of what can be pressed
+    assert page.evaluate(CONTRAST, ["--soft", grounds]) >= 4.5
+    button = page.locator(f"{ROWS} button").first
+    button.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    ring = (
+        "item => { const { outlineStyle, outlineWidth } = getComputedStyle(item); return outlineStyle + outlineWidth; }"
+    )
+    assert button.evaluate(ring) == "solid2px"
+    border = "item => getComputedStyle(item).borderTopColor"
+    before = button.evaluate(border)
+    button.hover()
+    assert button.evaluate(border) != before
+    shadow = "item => getComputedStyle(item).boxShadow"
+    assert page.locator(f"{ROWS} > td").first.evaluate(shadow) != "none"
