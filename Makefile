@@ -30,7 +30,7 @@ clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe
 
 wheels: $(READY)  ## the wheel in clean environments: 3.11, 3.12, 3.13, with the highest and the lowest versions of what it needs
 	$(BIN)/python scripts/wheels.py $(ONLY)
-	@if [ -z "$(ONLY)" ]; then $(MAKE) --no-print-directory jobs; fi
+	@if [ -z "$(ONLY)" ]; then $(BIN)/python scripts/wheels.py --demo && $(MAKE) --no-print-directory jobs; fi
 
 jobs: $(READY)  ## six questions of a newcomer, from zero, with the wheel in a clean environment; `ONLY='--job gate'`: one
 	$(BIN)/python scripts/jobs.py $(ONLY)

@@ -226,13 +226,13 @@ JOBS = {
             "context-bench serve --system mask_observations --port {port} --upstream http://127.0.0.1:{tap} -- "
             "context-bench replay claude.jsonl --proxy http://127.0.0.1:{port} --name mine --tap {tap} --upstream echo",
         ),
-        r"mine sends \d+ % fewer tokens but costs \d+ % more\.",
+        r"mine sends [\d.]+ % fewer tokens but costs [\d.]+ % more\.",
     ),
     "compressor": Job(
         "Is my compressor in Python better than truncation?",
         lambda folder: (folder / "tail.py").write_text(_COMPRESSOR),
         ("context-bench compress run bundled:sessions --system py:tail:Tail --points fraction:0.75",),
-        r"Tail sends \d+ % fewer tokens; quality suffers: .*? against truncation: [-+]?[\d.]+ points",
+        r"Tail sends [\d.]+ % fewer tokens; quality suffers: .*? against truncation: [-+]?[\d.]+ points",
     ),
     "memory": Job(
         "My memory or BM25?",
@@ -241,7 +241,7 @@ JOBS = {
             "context-bench memory --system py:notes:Notes --system bm25 --dataset bundled:recall-lab -n 12 "
             "--reader none",
         ),
-        r"Notes sends \d+ % more tokens; quality suffers: [\d.]+ points (\w+ )?lost\.",
+        r"Notes sends [\d.]+ % more tokens; quality suffers: [\d.]+ points (\w+ )?lost\.",
     ),
     "gate": Job(
         "Does this change make answers worse?",

@@ -146,7 +146,7 @@ def test_quotas_that_replies_tell_stand_in_the_summary_of_a_watch():
 
     turns = [turn(1, 0.10), turn(2, 0.12), turn(3, 0.02), turn(4, 0.05)]  # a window began anew before the third
     text = " ".join(summary(turns, {"watch": "w"}).split())
-    assert "five hours 7.0 % (now 5 %), week 0.0 % (now 50 %)" in text
+    assert "five hours 7.0 % (now 5.0 %), week 0 % (now 50 %)" in text
     quotas = json.loads(as_json(turns, {"watch": "w"}))["quotas"]
     assert quotas["five hours"] == pytest.approx({"first": 0.1, "last": 0.05, "used": 0.07})
     assert "quotas" not in json.loads(as_json([], {"watch": "w"}))

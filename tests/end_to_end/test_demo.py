@@ -19,7 +19,7 @@ def test_the_demo_measures_and_a_second_run_resumes(tmp_path, monkeypatch, capsy
     assert main(["demo", "-n", "2"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"bm25 with plain-user requests: inferior to full: evidence_all -\d", said)
-    assert re.search(r"The sentence that holds the answer arrived, .* full 100%.*none 0%", said)
+    assert re.search(r"The sentence that holds the answer arrived, .* full 100 %.*none 0 %", said)
     assert said.index("decided (no model, exact)") < said.index("by the answers of a small model")
     for part in (
         "what the instrument can see",

@@ -106,8 +106,8 @@ async def test_halving_is_seen_in_every_shape():
 async def test_doing_nothing_is_said_only_where_the_same_kind_of_text_did_shrink():
     findings = await examined("plain-only")
     assert bad(findings) == {f"shape {shape}" for shape in ("tool-result", "claude-code", "codex", "openai-agent")}
-    assert "does nothing here (JSON rows sent as plain-system shrank by 50%)" in findings["shape claude-code"].detail
-    assert "−50%" in findings["shape plain-user"].detail
+    assert "does nothing here (JSON rows sent as plain-system shrank by 50 %)" in findings["shape claude-code"].detail
+    assert "−50 %" in findings["shape plain-user"].detail
 
 
 async def test_roles():

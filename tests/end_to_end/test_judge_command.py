@@ -141,7 +141,7 @@ def test_a_fair_judge_passes_and_says_the_same_from_memory(run):
 
 
 def test_marks_ask_nobody(run):
-    assert "heading 100%" in run("audit", "--only", "marks", "--judge-url", "http://127.0.0.1:9")
+    assert "heading 100 %" in run("audit", "--only", "marks", "--judge-url", "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_judge_whose_verdicts_cannot_be_read_must_not_judge(run, judges, weak,
 def test_an_order_that_decides_pairs_of_equal_worth_is_told(run, judges):
     told, said = audited(run, judges(first_bonus=3.0), 0)
     assert told["order"] == {"first": 30, "second": 0, "other": 0, "n": 30}
-    assert "order decides 100%" in said
+    assert "order decides 100 %" in said
 
 
 def test_questions_about_pairs_are_calls_of_the_audit(run, judges):

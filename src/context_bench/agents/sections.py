@@ -10,6 +10,7 @@ from typing import Any
 
 from context_bench.core.families import RowPart, RowStep, StoredRow
 from context_bench.core.keys import canonical_json
+from context_bench.core.measures import dollars, took
 from context_bench.reports.declared import (
     FigureColumn,
     ReportContext,
@@ -355,6 +356,6 @@ def _figures(call: Mapping[str, Any]) -> list[tuple[str, str]]:
         if isinstance(value := usage.get(key), int)
     ]
     cost, seconds, status = call.get("cost"), call.get("seconds"), call.get("status")
-    told += [("cost", f"${cost:.6f}".rstrip("0").rstrip("."))] if isinstance(cost, int | float) else []
-    told += [("took", f"{seconds:.2f} s")] if isinstance(seconds, int | float) else []
+    told += [("cost", dollars(cost))] if isinstance(cost, int | float) else []
+    told += [("took", took(seconds))] if isinstance(seconds, int | float) else []
     return told + ([("status", str(status))] if status not in (None, 200) else [])

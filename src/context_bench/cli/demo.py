@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.measures import percent
 from context_bench.core.roles import CANDIDATE, control_role, described_cell
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
@@ -142,7 +143,7 @@ async def _ask_evidence(store: Any, run: str, data: Any) -> Any:
 
 def _evidence_lines(result: Any) -> list[str]:
     """The verdicts on the system under test, and what arrived through each proxy."""
-    arrived = ", ".join(f"{name} {own[EVIDENCE].value:.0%}" for name, own in result.estimates.items())
+    arrived = ", ".join(f"{name} {percent(own[EVIDENCE].value)}" for name, own in result.estimates.items())
     about_it = [one.sentence for one in (*result.lifts, *result.comparisons) if one.system == "bm25"]
     return [f"The sentence that holds the answer arrived, of {len(result.rows)} rows: {arrived}.", *about_it]
 
@@ -152,7 +153,8 @@ def _show_evidence(console: Any, result: Any) -> None:
     _say(
         console,
         "Real questions over the Python documentation, through five real proxies. head_tail, random_drop and bm25 "
-        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to what answers behind them?",
+        f"keep {percent(KEEP)} of each context. Does the sentence that holds the answer get to what answers behind "
+        "them?",
     )
     for line in _evidence_lines(result):
         _say(console, line, indent=2)
@@ -353,8 +355,8 @@ def _show_measured(console: Any, result: Any, questions: int) -> None:
     _say(
         console,
         "A real model of 135M parameters answers real questions over the Python documentation, its names and numbers "
-        f"replaced so that memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The "
-        "tap counts what reached the model.",
+        f"replaced so that memory is of no help. head_tail, random_drop and bm25 keep {percent(KEEP)} of each context. "
+        "The tap counts what reached the model.",
     )
     console.print()
     console.out(render(result, "table", full=False, width=min(console.width, 100), color=console.is_terminal))
@@ -394,7 +396,7 @@ def _rewriting_lines(rewriting: dict[str, list[Any]]) -> list[str]:
     lines = []
     for rows in zip(*rewriting.values(), strict=True):
         bills = ", ".join(f"{row.cost_ratio:.2f} × ({name})" for name, row in zip(rewriting, rows, strict=True))
-        lines.append(f"{rows[0].strategy}: {rows[0].token_saving:.0%} fewer prompt tokens, bill {bills}.")
+        lines.append(f"{rows[0].strategy}: {percent(rows[0].token_saving)} fewer prompt tokens, bill {bills}.")
     return lines
 
 
@@ -410,7 +412,7 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
     for title in ("tokens saved", *rewriting):
         table.add_column(title, justify="right")
     for rows in zip(*rewriting.values(), strict=True):
-        table.add_row(rows[0].strategy, f"{rows[0].token_saving:.0%}", *(f"{row.cost_ratio:.2f}" for row in rows))
+        table.add_row(rows[0].strategy, percent(rows[0].token_saving), *(f"{row.cost_ratio:.2f}" for row in rows))
     console.print(table)
     _say(
         console,

@@ -18,6 +18,7 @@ import typer
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
 from context_bench.core.machine import file_bytes, file_text, quoted
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real, whole
 from context_bench.judge.calibration import Calibration, JudgedUnit, Labelled, calibrate as calibrated
 from context_bench.reports.visible_text import visible
@@ -429,7 +430,7 @@ def _print(found: Calibration) -> None:
         mean, rate = found.corrected[name]["mean"], found.corrected[name]["pass_rate"]
         low, high = mean.interval() if mean else (0.0, 0.0)
         shown = f"{mean.value:.2f} ± {(high - low) / 2:.2f}" if mean else "-"
-        print(f"  {visible(name)[:25]:<26}{error:>+15.2f}{shown:>22}{f'{rate.value:.0%}' if rate else '-':>10}")
+        print(f"  {visible(name)[:25]:<26}{error:>+15.2f}{shown:>22}{percent(rate.value) if rate else '-':>10}")
     for name, gap in found.differences.items():
         low, high = Corrected(gap.value, gap.se, gap.df).interval()
         by = f"{gap.labels} of {gap.n} examples, both answers rated"

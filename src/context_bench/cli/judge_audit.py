@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
+from context_bench.core.measures import percent
 from context_bench.core.roles import roles_in
 from context_bench.judge.calibration import family_of, same_family, self_preference
 from context_bench.judge.judge_replies import MarkRates, mark_rates
@@ -222,11 +223,11 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
     for name, told in _counts(found).items():
         mean, rate = told["mean"], rates[name]
         kinds = ", ".join(
-            f"{kind} {share:.0%}" for kind, share in sorted(rate.kinds.items(), key=lambda one: -one[1])[:1]
+            f"{kind} {percent(share)}" for kind, share in sorted(rate.kinds.items(), key=lambda one: -one[1])[:1]
         )
         shown = "-" if mean is None else f"{mean:.2f}"
         print(
-            f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  "
+            f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{percent(rate.any):>8}  "
             f"{kinds}".rstrip()
         )
 
@@ -252,7 +253,7 @@ def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOpti
         alpha = "-" if same.alpha is None else f"{same.alpha:.3f}"
         print(
             f"\n  with itself, {same.replicates} times {same.n} items: alpha {alpha}, SD {same.spread:.3f}, alike "
-            f"{same.alike:.0%}"
+            f"{percent(same.alike)}"
         )
     if audit.order is not None:
         pairs = audit.order
@@ -260,7 +261,7 @@ def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOpti
     if audit.leak is not None and audit.leak.leak is not None:
         told = audit.leak
         print(
-            f"  leak {told.leak:+.2f} (0 blind, 1 knows): {told.accuracy:.0%} of {told.n} items placed among "
+            f"  leak {told.leak:+.2f} (0 blind, 1 knows): {percent(told.accuracy)} of {told.n} items placed among "
             f"{told.choices} methods"
         )
     elif "leak" in options.parts:
@@ -352,12 +353,12 @@ async def _or_none(ask: Callable[[], Awaitable[PairVerdict]]) -> PairVerdict | N
 
 
 def _print_pairs(found: PairwiseSummary, names: tuple[str, str], failed: int) -> None:
-    interval = (
-        "no interval below 6 sessions" if found.low is None else f"95 % interval {found.low:.0%} to {found.high:.0%}"
-    )
-    print(f"{visible(names[0])} wins {found.win_rate:.0%} against {visible(names[1])} ({found.n} pairs; {interval})")
+    interval, bias = "no interval below 6 sessions", f"{'+' if found.first_bias > 0 else ''}{percent(found.first_bias)}"
+    if found.low is not None and found.high is not None:
+        interval = f"95 % interval {percent(found.low)} to {percent(found.high)}"
     print(
-        f"  both orders agree {found.consistency:.0%}, first favoured by {found.first_bias:+.0%}, {failed} pairs failed"
+        f"{visible(names[0])} wins {percent(found.win_rate)} against {visible(names[1])} ({found.n} pairs; {interval})"
     )
+    print(f"  both orders agree {percent(found.consistency)}, first favoured by {bias}, {failed} pairs failed")
     if found.consistency < 0.65:
         say("the order decides too often for this judge to compare pairs")

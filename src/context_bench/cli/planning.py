@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.core.measures import percent
 from context_bench.core.numbers import MOST
 from context_bench.session import offers
 from context_bench.session.flags import flag, options_of, own, takes
@@ -333,7 +334,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
     margin = needed["n_for_margin"]
     lines = [
         f"If paired differences have the standard deviation {assumed['sd']:.3f} ({of}){effect}; "
-        f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
+        f"power {percent(assumed['power'])}, error {percent(assumed['alpha'])}:",
         f"  to see a difference of {needed['n_for_difference']['difference']:g}: {needed['n_for_difference']['n']:,} "
         "examples",
         *for_margin(margin),
@@ -345,7 +346,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
     if "n_for_pass_fail" in needed:
         one = needed["n_for_pass_fail"]
         lines.append(
-            f"  pass/fail, {one['discordant']:.0%} of examples differing, {one['difference']:g} more one way: "
+            f"  pass/fail, {percent(one['discordant'])} of examples differing, {one['difference']:g} more one way: "
             f"{one['n']:,} examples"
         )
     if "with_n" in needed:

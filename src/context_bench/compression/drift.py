@@ -12,6 +12,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from context_bench.core.measures import percent
 from context_bench.core.records import Estimate
 from context_bench.stats.intervals import estimate
 from context_bench.stats.lift import RetentionIndex, retention_index
@@ -264,8 +265,8 @@ def _advice(levels: Sequence[VarianceLevel], se: float) -> str:
     others = [each for each in known if each is not top]
     least = f"; twice the {LEVELS[others[-1].name]} only to {others[-1].se_if_doubled:.3f}" if others else ""
     return (
-        f"{top.share or 0.0:.0%} of the variance of the mean is that of {LEVELS[top.name]}: twice as many would take "
-        "its standard error "
+        f"{percent(top.share or 0.0)} of the variance of the mean is that of {LEVELS[top.name]}: twice as many would "
+        "take its standard error "
         f"from {se:.3f} to {top.se_if_doubled:.3f}{least}.{unseen}"
     )
 

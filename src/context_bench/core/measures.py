@@ -12,6 +12,7 @@ declares `MEASURES` in the module of its class.
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,34 @@ from context_bench.core.lazy import DeclaredNames, declarations, registry
 from context_bench.core.plugins import load_object
 
 Unit = Literal["score", "share", "tokens", "usd", "seconds", "count", "number", "p"]
+
+
+def percent(share: float) -> str:
+    """A share wherever it is printed: `76 %`; below 10 % and just below all with a digit behind the point (`1.3 %`,
+    `99.6 %`), so that little is not nothing and nearly all is not all.
+    """
+    size = abs(100 * share)
+    return f"{100 * share:z.{1 if 0 < size < 9.95 or 99 < size < 100 else 0}f} %"
+
+
+def dollars(value: float) -> str:
+    """US dollars wherever they are printed: `$12.40`, `$0.0567`, `$0.0000123`."""
+    size = abs(value)
+    digits = 2 if size >= 1 or size == 0 else 4 if size >= 0.001 else min(15, 2 - math.floor(math.log10(size)))
+    return f"{'-' if value < 0 else ''}${size:,.{digits}f}"
+
+
+def took(seconds: float) -> str:
+    """A measured time wherever it is printed: `0.3 ms`, `0.420 s`, `48.6 s`, `4 min 23 s`, `2 h 5 min`."""
+    if 0 < abs(seconds) < 0.00995:  # what would be 0.000 s to three digits is a time all the same
+        return f"{1000 * seconds:,.1f} ms" if abs(seconds) >= 0.00005 else "<0.1 ms"
+    if abs(seconds) < 59.95:
+        return f"{seconds:,.{3 if abs(seconds) < 10 else 1}f} s"
+    minutes, rest = divmod(round(abs(seconds)), 60)
+    text = f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+    return f"-{text}" if seconds < 0 else text
+
+
 _KINDS = ("evaluator", "metric")
 
 

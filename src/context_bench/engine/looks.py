@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+from context_bench.core.measures import dollars
 from context_bench.core.protocols import Fingerprinted
 from context_bench.core.records import Comparison, Example
 from context_bench.core.roles import CANDIDATE, roles_in
@@ -262,7 +263,7 @@ class PlanAfterPilot:
         )
         twice = ", the baseline asked twice (full#2)" if self.second else ""
         average = f" (about {self.expected:,} if equal)" if self.looks else ""
-        price = "no price known" if self.money is None else f"${self.money:,.4f}"
+        price = "no price known" if self.money is None else dollars(self.money)
         return f"{ends}{average}{twice}: {self.calls:,} more calls, {price}"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
 from context_bench.core.lazy import LazyModule
+from context_bench.core.measures import dollars
 
 if TYPE_CHECKING:
     from rich import cells as rich_cells
@@ -155,7 +156,7 @@ class ProgressRow:
         if self.sent:
             said.append(f"{self.tokens()} tokens")
         if self.cost:
-            said.append(f"${self.cost:.4f}")
+            said.append(dollars(self.cost))
         return ", ".join(said)
 
     def cells(self, seconds: float) -> dict[str, str]:
@@ -167,7 +168,7 @@ class ProgressRow:
             "rate": f"{self.done / seconds:.1f}/s" if self.done and seconds > 0 else "",
             "p50": "" if middle is None else brief(middle),
             "sent → on": self.tokens(),
-            "money": f"${self.cost:.2f}" if self.cost >= 10 else f"${self.cost:.4f}" if self.cost else "",
+            "money": dollars(self.cost) if self.cost else "",
             "left": "set-up" if self.in_setup and not self.left(seconds) else self.left(seconds),
         }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from cachetools import FIFOCache
 
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
@@ -222,9 +223,8 @@ class Comparer:
         if shares is None:
             return ""
         what = "history" if any(name.startswith("probe_") for name in self.columns[system].scores) else "context"
-        return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(  # noqa: E501
-            "%", " %"
-        )
+        own, others = map(percent, shares)
+        return f"{system} keeps {own} of what the {what} is worth, truncation to the same size {others}. "
 
     def _scores_on_all(self, name: str, all_of_them: Sequence[str]) -> NDArray[Any]:
         """The scores of a system on the rows that all of these were scored on, in one order."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from context_bench.core.errors import BadInput, UnknownName, describe
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.protocols import method
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
@@ -191,7 +192,7 @@ def _beside_nothing(comparer: Comparer) -> list[str]:
         scores, costs, clusters = _of_all(comparer, (system, full, none))
         bought = at_price(scores, costs)
         if bought is not None:
-            of_them = f"{full} for {bought.share * 100:.0f} % of the examples, {none} for the rest"
+            of_them = f"{full} for {percent(bought.share)} of the examples, {none} for the rest"
             first, second = bought.mixed + bought.gains, bought.mixed
             evidence = weigh(first, second, clusters, margin=comparer.margin, seed=comparer.seed)
             instead = f"doing nothing at its price ({of_them})"

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable
 from context_bench.core.keys import hash_text, seed_of, stable_hash
+from context_bench.core.measures import percent
 from context_bench.core.protocols import ReplyCache
 from context_bench.core.records import Example
 from context_bench.judge.base import JudgeRequest, shown
@@ -63,7 +64,7 @@ class Share:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.0%} ({self.low:.0%} to {self.high:.0%})"
+        return f"{percent(self.value)} ({percent(self.low)} to {percent(self.high)})"
 
 
 def share_of(count: int, n: int) -> Share:
@@ -217,14 +218,14 @@ class Audit:
         ):
             share = share_of(count, self.judgements)
             if share.low > MOST_FAILED:
-                found.append(f"it {what} {share} of {self.judgements} judgements (at most {MOST_FAILED:.0%})")
+                found.append(f"it {what} {share} of {self.judgements} judgements (at most {percent(MOST_FAILED)})")
         return found
 
 
 def _fault(lift: AttackGain) -> str:
     if lift.mean > MOST_LIFT:
         return f"attack {lift.attack!r} gains {lift.mean:+.2f} of 5 (at most {MOST_LIFT})"
-    return f"attack {lift.attack!r} succeeds in {lift.share} of {lift.room} answers (at most {lift.floor:.0%})"
+    return f"attack {lift.attack!r} succeeds in {lift.share} of {lift.room} answers (at most {percent(lift.floor)})"
 
 
 def _fake_verdict(response: str, criteria: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, EvaluatorFailed, describe
+from context_bench.core.measures import percent
 from context_bench.core.records import Estimate, Example
 from context_bench.core.text import contains, f1_score, tokens
 from context_bench.evaluators.answer_quality import golds
@@ -483,4 +484,5 @@ def _share(count: int, n: int) -> Estimate:
 
 
 def _text(each: Estimate) -> str:
-    return f"{each.value:.0%} [{each.low:.0%}, {each.high:.0%}]"
+    ends = ", ".join(percent(end) for end in (each.low, each.high) if end is not None)
+    return f"{percent(each.value)} [{ends}]"

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.measures import percent
 from context_bench.core.records import Usage
 
 #: Below this share of a quota what is left of it is spread over the time until it is full again.
@@ -111,7 +112,7 @@ class Pace:
             self._free[quota.kind] = max(self._free[quota.kind], until)
         if before is not None and before[0] > now:
             return None
-        return f"{quota.share:.0%} of the {quota.kind} left, spread over {quota.seconds:.3g} s"
+        return f"{percent(quota.share)} of the {quota.kind} left, spread over {quota.seconds:.3g} s"
 
     def _push(self, kind: str, start: float, amount: float) -> None:
         """Let the next one wait for what this one takes."""

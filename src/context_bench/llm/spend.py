@@ -21,6 +21,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.keys import load_json
 from context_bench.core.machine import file_bytes
+from context_bench.core.measures import dollars
 from context_bench.core.numbers import count, real
 from context_bench.core.protocols import Prices, method
 from context_bench.core.records import Usage
@@ -79,10 +80,9 @@ class SpendLimit:
                 turn = self._waiters.join()
             await turn
         raise CostCapReached(
-            f"The cost cap of ${self.cap:.2f} does not allow the next call: ${self.spent:.4f} spent, the call could "
-            "cost up to "
-            f"${worst:.4f}. Raise --max-cost, or lower --max-tokens or -n; what is done is kept and the run can be "
-            "resumed."
+            f"The cost cap of {dollars(self.cap)} does not allow the next call: {dollars(self.spent)} spent, "
+            f"the call could cost up to {dollars(worst)}. Raise --max-cost, or lower --max-tokens or -n; "
+            "what is done is kept and the run can be resumed."
         )
 
     def settle(self, ticket: int, actual: float | None) -> None:
@@ -247,9 +247,9 @@ class SpendLog:
             told = spend_stated(self.source) - self.before
         except BadInput as error:
             return {"told": None, "by_usage": by_usage}, f"The proxy's spend log cannot be read: {error}"
-        bill = "" if by_usage is None else f", by the provider's usage it is ${by_usage:.4f}"
+        bill = "" if by_usage is None else f", by the provider's usage it is {dollars(by_usage)}"
         late = " Some proxies write theirs late." if not told else ""
-        return {"told": told, "by_usage": by_usage}, f"The proxy's spend log says ${told:.4f}{bill}.{late}"
+        return {"told": told, "by_usage": by_usage}, f"The proxy's spend log says {dollars(told)}{bill}.{late}"
 
 
 def spend_stated(source: str) -> float:

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from context_bench.core.measures import percent
 from context_bench.core.text import normalise
 from context_bench.memory.audit_rules import (
     GREETINGS,
@@ -150,7 +151,7 @@ class _Look:
         most = "" if compared_all else "at least; not every pair was compared: "
         return [
             self._found("duplicates", again, "say the same as an earlier one"),
-            self._found("near-duplicates", near, f"{most}share {NEAR:.0%} of their words with an earlier one"),
+            self._found("near-duplicates", near, f"{most}share {percent(NEAR)} of their words with an earlier one"),
         ]
 
     def _near(self, indices: Sequence[int]) -> tuple[list[int], bool]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.records import Estimate, EvalRow, SetupRecord
 from context_bench.core.roles import ArmRole, of_kind
@@ -85,7 +86,7 @@ class Harm:
 
     @property
     def sentence(self) -> str:
-        harmed, helped = (_text(share, ".1%") for share in (self.harmed, self.helped))
+        harmed, helped = (_text(share, percent) for share in (self.harmed, self.helped))
         return (
             f"{self.system}: of {self.harmed.n:,} questions {helped} are right with it and wrong without any memory, "
             f"{harmed} the other way round."
@@ -296,7 +297,7 @@ def _unscored(scores: Mapping[str, Scores], memories: Sequence[str]) -> list[str
     return notes
 
 
-def _text(estimate: Estimate, form: str = ".2f") -> str:
+def _text(estimate: Estimate, form: Callable[[float], str] = "{:.2f}".format) -> str:
     ends = (estimate.low, estimate.high)
-    interval = "" if None in ends else f" [{', '.join(format(end, form) for end in ends if end is not None)}]"
-    return format(estimate.value, form) + interval
+    interval = "" if None in ends else f" [{', '.join(form(end) for end in ends if end is not None)}]"
+    return form(estimate.value) + interval

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.measures import percent
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter
 from context_bench.transcripts.account import LEAST_REBUILT, MOST_APART, Account
@@ -311,9 +312,7 @@ def _no_verdict(
             "the tokens that were billed"
         )
     if missing and (share := found["after_head_share"]) is not None and share < LEAST_REBUILT:
-        return f"only {share:.0%} of the tokens billed after the first request could be rebuilt from the log".replace(
-            "%", " %"
-        )
+        return f"only {percent(share)} of the tokens billed after the first request could be rebuilt from the log"
     if missing and moved:
         return (
             f"in {moved:,} of {bill.requests:,} requests the system changed what stands for the parts that the log "
@@ -321,7 +320,7 @@ def _no_verdict(
             f"({', '.join(missing)}), so what it does to the real ones is not known"
         )
     if own_rules and bill.reads is not None and abs(bill.reads[0] - bill.reads[1]) > MOST_APART:
-        predicted, stated = (f"{share:.0%}".replace("%", " %") for share in bill.reads)
+        predicted, stated = map(percent, bill.reads)
         return (
             f"the log states that {stated} of the prompts came from the cache, but the rules predict "
             f"{predicted} of the same requests"

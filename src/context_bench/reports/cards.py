@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from context_bench.core.measures import percent
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE
 from context_bench.reports.arm_aggregates import Line, LineAggregates, quantile
@@ -289,7 +290,7 @@ def _savings(saved: Mapping[str, Figure]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{abs(share):.0%}".replace("%", " %")
+    return percent(abs(share))
 
 
 def _quality(lead: Sentence, asked: str) -> str:

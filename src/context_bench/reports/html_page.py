@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 
 from context_bench.core.errors import MissingExtra
 from context_bench.core.families import families
+from context_bench.core.measures import took
 from context_bench.reports import charts
 from context_bench.reports.charts import RowsAt
 from context_bench.reports.page import (
@@ -45,6 +46,8 @@ _APART = 4  # so many controls in the size of single systems stand among the oth
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
 _HYPHENED = re.compile(r"(?<![^\s(])(?=\S*-)[\w.-]{2,28}(?![\w.-])")  # longer ones may have to be broken
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b")
+_WHOLE = r'<span class="whole">\g<0></span>'
 _SENTENCES = re.compile(r"(?<=\.) ")
 
 
@@ -194,7 +197,7 @@ def _card(each: Card, scale: Scale | None) -> DrawnCard:
 def _saved(what: str, figure: Figure) -> tuple[str, str]:
     text = Figure(abs(figure.value), figure.unit).short
     less = f"fewer {what}" if what == "tokens" else f"less {what}"
-    return f"{what} saved" if text == "0.0 %" else f"more {what}" if figure.value < 0 else less, text
+    return f"{what} saved" if not text.strip("0. %") else f"more {what}" if figure.value < 0 else less, text
 
 
 def render(page: Page) -> str:
@@ -369,27 +372,20 @@ def environment() -> Environment:
     made.filters["excerpt"] = excerpt
     made.filters["breakable"] = _breakable
     made.filters["whole"] = whole_words
+    made.filters["moments"] = lambda text: Markup(_MOMENT.sub(_WHOLE, str(escape(text))))
     made.filters["unbroken"] = lambda title: title.replace(" %", "\u00a0%")
-    made.filters["duration"] = _duration
+    made.filters["duration"] = took
     made.tests["figure"] = lambda value: isinstance(value, Figure)
     return made
 
 
 def _breakable(text: object) -> Markup:
-    """A name that may be broken after its separators."""
-    return Markup(re.sub(r"([@/·_])", r"\1<wbr>", str(escape(visible(text, 300)))))
+    """A name that may be broken after its separators, but not within a date or a time."""
+    return Markup(_MOMENT.sub(_WHOLE, re.sub(r"([@/·_])", r"\1<wbr>", str(escape(visible(text, 300))))))
 
 
 def whole_words(text: str) -> Markup:
     """A text in which no line ends within an option (`--margin`) or another short word with a hyphen. Elements keep it
     together and not characters, so that what is copied is the text.
     """
-    return Markup(_HYPHENED.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
-
-
-def _duration(seconds: float) -> str:
-    """A time to read: "0.42 s", "48.6 s", "4 min 23 s", "2 h 5 min"."""
-    if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return Markup(_HYPHENED.sub(_WHOLE, str(escape(text))))

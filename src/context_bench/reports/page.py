@@ -6,12 +6,11 @@ manifest. A new kind of content is a new section or a new `Chart.kind`; no rende
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from context_bench.core.measures import Unit as Unit
+from context_bench.core.measures import Unit as Unit, dollars, percent, took
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord, figures_of
 
 
@@ -238,18 +237,6 @@ def _tokens(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == 0 else f"{value:,.1f}"
 
 
-def _usd(value: float) -> str:
-    size = abs(value)
-    digits = 2 if size >= 1000 or size == 0 else 4 if size >= 0.001 else min(15, 2 - math.floor(math.log10(size)))
-    return f"{'-' if value < 0 else ''}${size:,.{digits}f}"
-
-
-def _seconds(value: float) -> str:
-    if 0 < abs(value) < 0.00995:  # what would be 0.000 s to three digits is a time all the same
-        return f"{1000 * value:,.1f} ms" if abs(value) >= 0.00005 else "<0.1 ms"
-    return f"{value:,.3f} s" if abs(value) < 10 else f"{value:,.1f} s"
-
-
 def _number(value: float) -> str:
     if (value == int(value) and abs(value) < 1e15) or 1e4 <= abs(value) < 1e9:
         return f"{value:,.0f}"
@@ -258,10 +245,10 @@ def _number(value: float) -> str:
 
 _PRINT: dict[str, Callable[[float], str]] = {
     "score": lambda value: f"{value:.3f}",
-    "share": lambda value: f"{100 * value:.1f} %",
+    "share": percent,
     "tokens": _tokens,
-    "usd": _usd,
-    "seconds": _seconds,
+    "usd": dollars,
+    "seconds": took,
     "count": lambda value: f"{value:,.0f}",
     "number": _number,
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",

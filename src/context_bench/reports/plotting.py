@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from context_bench.core.measures import Measure
+from context_bench.core.measures import Measure, percent
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
@@ -247,7 +247,7 @@ def headline(sentences: Iterable[Sentence]) -> Chart | None:
 
 
 def _change(saved: float, less: str, more: str, same: str) -> str:
-    return f"{abs(saved):.0%} {less if saved > 0 else more}".replace("%", " %") if round(saved, 2) else same
+    return f"{percent(abs(saved))} {less if saved > 0 else more}" if abs(saved) >= 0.005 else same
 
 
 # Quality

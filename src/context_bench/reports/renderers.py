@@ -21,6 +21,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import built_in, families
 from context_bench.core.lazy import registry
 from context_bench.core.machine import shell_words
+from context_bench.core.measures import took
 from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
@@ -332,7 +333,7 @@ def _markdown_body(page: Page) -> Iterator[str]:
         yield "\n".join(f"- {markdown(text, TEXT_LIMIT)}" for text in controls)
     if page.timing:
         yield "## Timing"
-        yield "\n".join(f"- {markdown(system)}: {seconds:.2f}s" for system, seconds in page.timing.items())
+        yield "\n".join(f"- {markdown(system)}: {took(seconds)}" for system, seconds in page.timing.items())
     if page.notes:
         yield "## Notes"
         yield "\n".join(f"- {markdown(note, TEXT_LIMIT)}" for note in page.notes)

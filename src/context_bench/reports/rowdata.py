@@ -117,7 +117,7 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
             {
                 "title": visible(name, 40),
                 "kind": "number",
-                "digits": 4,
+                "digits": 3,
                 **({"aside": True} if at >= PRINTED_SCORES else {}),
                 **({"spare": True} if at else {}),
             }

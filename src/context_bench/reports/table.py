@@ -19,6 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.core.machine import shell_words
+from context_bench.core.measures import percent
 from context_bench.reports.page import MISSING, Card, Cell, Figure, Page, Section, Table
 from context_bench.reports.visible_text import TEXT_LIMIT, command_text, markdown, visible
 from context_bench.stats.verdict.decisions import ROUGH, TOO_FEW
@@ -388,10 +389,8 @@ class Grid:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage; small ones with a digit behind the point."""
-    if value is None:
-        return NOTHING
-    return f"{value * 100:.0f} %" if abs(value) >= 0.0995 or value == 0 else f"{value * 100:.1f} %"
+    """A share as a percentage."""
+    return NOTHING if value is None else percent(value)
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
+from context_bench.core.measures import percent
 from context_bench.core.numbers import number
 from context_bench.reports.arm_aggregates import Line, LineAggregates, Mean, quantile
 from context_bench.reports.declared import (
@@ -199,7 +200,7 @@ def _amount(value: Any) -> float | None:
 def _yes(value: Any) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{100 * share:.0f} %" if (share := number(value)) is not None else str(value) if value is not None else None
+    return percent(share) if (share := number(value)) is not None else str(value) if value is not None else None
 
 
 def _changes(facts: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from context_bench.core.errors import SystemFailed, Unreachable
 from context_bench.core.keys import seed_of
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.measures import percent
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import counter_for
@@ -62,7 +63,7 @@ def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str 
     """The same proxy in another cell, where it did shorten."""
     for other, ratio in ratios.items():
         if other != name and urls[other] == urls[name] and ratio is not None and ratio >= SOMETHING:
-            return f"{other} in this run: {ratio:.0%} less"
+            return f"{other} in this run: {percent(ratio)} less"
     return None
 
 
@@ -353,7 +354,7 @@ def _positive_control(seen: dict[str, dict[str, Seen]]) -> str | None:
     for shape, by_kind in seen.items():
         for kind, one in by_kind.items():
             if _did_shrink(one):
-                return f"{kind} sent as {shape} shrank by {one.shrunk:.0%}"
+                return f"{kind} sent as {shape} shrank by {percent(one.shrunk or 0.0)}"
     return None
 
 
@@ -373,8 +374,8 @@ def _shape_finding(shape: str, by_kind: dict[str, Seen], control: str | None) ->
         return Finding(
             name, "unknown", "nothing of it arrived at the tap", "does the proxy send this route to another upstream?"
         )
-    grown = [f"{kind} +{-share:.0%}" for kind, share in known.items() if share <= -NOTICEABLE]
-    shrunk = [f"{kind} −{share:.0%}" for kind, share in known.items() if _did_shrink(by_kind[kind])]
+    grown = [f"{kind} +{percent(-share)}" for kind, share in known.items() if share <= -NOTICEABLE]
+    shrunk = [f"{kind} −{percent(share)}" for kind, share in known.items() if _did_shrink(by_kind[kind])]
     if shrunk or grown:
         untouched = [kind for kind in known if kind not in " ".join([*shrunk, *grown])]
         detail = ", ".join([*shrunk, *grown]) + (f"; untouched: {', '.join(untouched)}" if untouched else "")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, Stop, SystemFailed
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.measures import dollars
 from context_bench.core.records import Call
 from context_bench.llm.redact import bare_url, key_in
 from context_bench.llm.sessions import unreachable, who_answers
@@ -385,7 +386,7 @@ def show(forecast: Forecast, options: RunOptions) -> None:
     money = (
         "no price is known for this model: give --price or --price-model"
         if forecast.worst_usd is None
-        else _usd(forecast.worst_usd)
+        else dollars(forecast.worst_usd)
     )
     judges = f" and {forecast.judge_calls:,} judge calls" if forecast.judge_calls else ""
     given = "given" if options.margin else "the default, or 10 % of full − none if that is less"
@@ -411,7 +412,3 @@ def show(forecast: Forecast, options: RunOptions) -> None:
     console = Console()
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _usd(value: float) -> str:
-    return f"${value:,.4f}" if value < 1 else f"${value:,.2f}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of, large_controls
+from context_bench.core.measures import dollars, percent
 from context_bench.session import interrupts
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
@@ -430,7 +431,7 @@ class Pilot:
         still = {name: one for name, one in known.items() if name in verdicts and verdicts[name].verdict not in DECIDED}
         n = max(one["n"] for one in known.values())
         calls, money = calls_made(store, run), spent(store, run)
-        paid = f"${money:,.4f}" if money else "no price known"
+        paid = dollars(money) if money else "no price known"
         told = [f"Pilot of {n} examples: {calls:,} calls, {paid}."]
         if not still:
             return None, [*told, "Every system has its verdict; nothing more is needed."]
@@ -449,7 +450,8 @@ class Pilot:
             return None, [
                 *told,
                 f"Nothing would decide on {open_names} within {limit} with an 80 % chance: as far as the pilot tells, "
-                f"all of them would with {chance:.0%}. A larger --margin, a less noisy score or --evidence-only may.",
+                f"all of them would with {percent(chance)}. A larger --margin, a less noisy score or "
+                "--evidence-only may.",
             ]
         told.append(f"With an 80 % chance, as far as the pilot tells, this would decide on {open_names}:")
         told += [f"  {'→' if plan is plans[0] else ' '} {plan}" for plan in plans]

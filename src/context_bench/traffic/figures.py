@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.measures import percent
 from context_bench.core.records import Comparison, Result
 from context_bench.reports.visible_text import plural
 from context_bench.wire.violations import total
@@ -168,9 +169,8 @@ def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) 
 
 def _leading(pair: Lift) -> str:
     own, cut = (sum(shares) / len(shares) for shares in (pair.scores, pair.truncated))
-    return f"{pair.system} keeps {own:.0%} of a conversation's atoms (names, numbers, paths …), {_TRUNCATION} {cut:.0%}. ".replace(  # noqa: E501
-        "%", " %"
-    )
+    kept = f"{pair.system} keeps {percent(own)} of a conversation's atoms (names, numbers, paths …)"
+    return f"{kept}, {_TRUNCATION} {percent(cut)}. "
 
 
 def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:

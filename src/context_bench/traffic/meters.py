@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.records import Usage
 from context_bench.core.templates import at
@@ -332,7 +333,7 @@ def _notes(meter: Meter, work: Sequence[MeteredWork], count: Callable[[str], flo
     whole = sum(max(0, size) for size in sizes.values())
     top = max(sizes, key=lambda name: sizes[name], default=None)
     if top is not None and whole and len(sizes) > 1 and sizes[top] > _HUGE * whole:
-        notes.append(f"one huge item: {top[:80]} is {sizes[top] / whole:.0%} of the saving")
+        notes.append(f"one huge item: {top[:80]} is {percent(sizes[top] / whole)} of the saving")
     if grown := sum(size < 0 for size in sizes.values()):
         notes.append(
             f"{grown} of {len(sizes)} items grew; the meter {'shows none of that' if meter.floored else 'counts it'}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.records import Forwarded, Usage
 from context_bench.wire.violations import count_tools
@@ -135,7 +136,7 @@ class Quotas:
 
     def sentence(self) -> str:
         """Say what was used up of each quota; empty where no reply told any."""
-        parts = [f"{name} {100 * used:.1f} % (now {100 * last:.0f} %)" for name, (_, last, used) in self.shares.items()]
+        parts = [f"{name} {percent(used)} (now {percent(last)})" for name, (_, last, used) in self.shares.items()]
         whole = f"Used up of the account's quotas: {', '.join(parts)}; what else ran on the account is in it."
         return whole if parts else ""
 

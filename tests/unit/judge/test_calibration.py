@@ -31,7 +31,7 @@ async def test_a_judge_that_accepts_everything():
     assert (found.specific.value, found.vague.value, found.right.value, found.failures) == (1, 1, 1, 0)
     assert found.false_accepts.n == 12
     assert 0.7 < found.false_accepts.low < found.false_accepts.high == 1
-    assert found.sentence.startswith("memory_judge accepts 100% [")
+    assert found.sentence.startswith("memory_judge accepts 100 % [")
     assert "of 6 wrong vague answers" in found.sentence
 
 

@@ -230,8 +230,8 @@ async def test_what_is_left_is_spread_over_the_time_until_it_is_full_again_and_s
     limiter.pace.adapt_to([Quota("tokens", 90, 0.009, 9)])
     assert [change.reason for change in limiter.history] == [
         "start",
-        "5% of the requests left, spread over 20 s",
-        "1% of the tokens left, spread over 10 s",
+        "5.0 % of the requests left, spread over 20 s",
+        "1.0 % of the tokens left, spread over 10 s",
     ]
     assert limiter.limit == 10
 
@@ -256,7 +256,7 @@ async def test_plenty_again_ends_it_and_the_worst_of_one_kind_counts() -> None:
     pace = Pace(clock=clock)
     assert (
         pace.adapt_to([Quota("tokens", 900, 0.9, 5), Quota("tokens", 10, 0.01, 10)])
-        == "1% of the tokens left, spread over 10 s"
+        == "1.0 % of the tokens left, spread over 10 s"
     )
     assert pace.adapt_to([Quota("tokens", 900, 0.9, 5)]) is None
     assert [pace.place(5) for _ in range(3)] == [NOW] * 3

@@ -162,8 +162,8 @@ def test_harm_and_help_are_paired() -> None:
     assert (change.harmed.value, change.helped.value, change.right_without) == (0.1, 0.5, 3)
     assert change.harmed.low is not None
     assert change.harmed.low < 0.1 < (change.harmed.high or 0)
-    assert "50.0%" in change.sentence
-    assert "10.0%" in change.sentence
+    assert "50 %" in change.sentence
+    assert "10 %" in change.sentence
     assert harm("m", Scored(), "none", none, 0.7) is None
 
 
@@ -230,9 +230,7 @@ def test_a_whole_conversation_that_does_no_worse() -> None:
 
 def test_harm_is_said() -> None:
     said = notes({"m": [{"f1": 0.0}, {"f1": 1.0}], "none": [{"f1": 1.0}, {"f1": 0.0}]})
-    assert said == [
-        "m: of 2 questions 50.0% are right with it and wrong without any memory, 50.0% the other way round."
-    ]
+    assert said == ["m: of 2 questions 50 % are right with it and wrong without any memory, 50 % the other way round."]
     assert not notes({"m": [{"f1": 1.0}, {"f1": 1.0}], "none": [{"f1": 1.0}, {"f1": 0.0}]})
 
 

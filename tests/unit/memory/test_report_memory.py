@@ -120,7 +120,7 @@ def test_sessions_have_a_table_of_their_own_where_items_do_not_tell_everything()
 def test_what_it_took() -> None:
     records = [SetupRecord("bm25", "h0", 0, 1, 1, 1.0, {"probed": 10, "probe_found": 9}, cost=0.08, calls=1)]
     found = table(page(BM25, NONE, setups=records), "memory-taken")["bm25"]
-    assert (found["tokens/question"], found["of full context"], found["write loss"]) == ("50.0", "25.0 %", "10.0 %")
+    assert (found["tokens/question"], found["of full context"], found["write loss"]) == ("50.0", "25 %", "10 %")
     assert (found["search p50, ms"], found["search p99, ms"], found["searches"], found["first search, ms"]) == (
         "9.00",
         "15.86",
@@ -134,8 +134,8 @@ def test_what_it_took() -> None:
 
 def test_what_the_answers_were_worth() -> None:
     found = table(page(BM25, NONE), "memory-answers")
-    assert found["bm25"]["helped (95 %)"].startswith("75.0 % [")
-    assert found["bm25"]["harmed (95 %)"].startswith("25.0 % [")
+    assert found["bm25"]["helped (95 %)"].startswith("75 % [")
+    assert found["bm25"]["harmed (95 %)"].startswith("25 % [")
     assert found["none"]["harmed (95 %)"] == "—"
     assert (found["bm25"]["recall"], found["bm25"]["coverage"], found["bm25"]["of answered"]) == (
         "1.000",
@@ -177,7 +177,7 @@ def test_facts_that_changed_say_how_many() -> None:
         row.scores |= {"stale_in_top_k": 1.0, "stale_over_current": 1.0}
     found = table(page(part, NONE), "memory-junk")
     assert (found["bm25"]["stale found"], found["bm25"]["changed facts"], found["none"]["changed facts"]) == (
-        "100.0 %",
+        "100 %",
         "3",
         "—",
     )

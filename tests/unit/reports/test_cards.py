@@ -71,7 +71,7 @@ def test_the_bill_is_told_beside_the_tokens(result: Result) -> None:
         for row in result.rows
     ]
     card = next(card for card in build_page(replace(result, rows=rows)).cards if card.system == "headroom")
-    assert "sends 3 % more tokens and costs 100 % more;" in card.title
+    assert "sends 3.0 % more tokens and costs 100 % more;" in card.title
     assert card.cost_ratio == Figure(2.0, "number", digits=3)
 
 

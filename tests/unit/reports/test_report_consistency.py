@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
+from context_bench.core.measures import dollars, percent
 from context_bench.core.records import Result
 from context_bench.reports import build_page, render
 from context_bench.reports.page import Figure, Page
@@ -132,7 +133,7 @@ def test_csv_rows_add_up_to_the_figures(results: Callable[..., Result]) -> None:
         costs = [float(line["cost"]) for line in lines if line["cost"]]
         expected = [
             f"{sum(scores) / len(scores):.3f}", str(len(scores)), f"{sum(b for _, b in pairs) / len(pairs):,.0f}",
-            f"{100 * (1 - sum(b for _, b in pairs) / sum(a for a, _ in pairs)):.1f} %", f"${sum(costs):.4f}",
+            percent(1 - sum(b for _, b in pairs) / sum(a for a, _ in pairs)), dollars(sum(costs)),
         ]  # fmt: skip
         forwarded = t[2]
         assert isinstance(forwarded, Figure)

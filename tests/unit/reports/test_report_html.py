@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
+from context_bench.core.measures import dollars, percent, took
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import build_page, html_page, repr_html, to_html, to_markdown
 from context_bench.reports.charts import harmless, svg
@@ -166,15 +167,22 @@ def test_twelve_controls_in_the_size_of_six_systems_stand_in_folds() -> None:
     assert "<summary>The " not in to_html(make_result())
 
 
+def unmarked(html: str) -> str:
+    """A page without the elements that keep words whole."""
+    return re.sub(r'<span class="whole">([^<]*)</span>', r"\1", html)
+
+
 def test_a_command_that_is_the_next_of_several_systems_is_said_once() -> None:
     result = six_systems()
     undecided = [replace(each, verdict="undecided") for each in result.comparisons]
     asked = "context-bench power --from demo --margin 0.02"
-    for text in (to_html(replace(result, comparisons=undecided)), to_markdown(replace(result, comparisons=undecided))):
+    undecided_result = replace(result, comparisons=undecided)
+    for text in (unmarked(to_html(undecided_result)), to_markdown(undecided_result)):
         assert text.count(asked) == 1
     one = [replace(each, verdict="undecided") if each.system < "kompact-2" else each for each in result.comparisons]
-    assert f"Next, for kompact-0, kompact-1: <code>{asked}" in to_html(replace(result, comparisons=one))
-    assert to_html(replace(result, comparisons=one)).count("Next: <code>context-bench diff demo q0000") == 4
+    html = unmarked(to_html(replace(result, comparisons=one)))
+    assert f"Next, for kompact-0, kompact-1: <code>{asked}" in html
+    assert html.count("Next: <code>context-bench diff demo q0000") == 4
 
 
 def test_how_to_read_a_kind_of_chart_is_said_once(html: str) -> None:
@@ -336,7 +344,7 @@ def test_paper_has_the_score_of_the_run_and_few_others(results: Callable[..., Re
     for row in result.rows:
         row.scores.update({f"a{number}": 0.25 for number in range(8)})
     text = without_charts(result)
-    columns = [column for column in row_data(text)["columns"] if column.get("digits") == 4]
+    columns = [each for each in row_data(text)["columns"] if each.get("digits") == 3 and each["title"] != "latency s"]
     known = len(columns)
     assert columns[0]["title"] == "f1"
     assert ["aside" in column for column in columns] == [at >= 6 for at in range(known)]
@@ -478,3 +486,32 @@ def test_a_line_ends_within_no_option_and_what_is_copied_is_the_text() -> None:
     kept = re.findall(r'<span class="whole">(.*?)</span>', html)
     assert kept == ["context-bench", "--from", "a-b_c", "--margin", "-n"]
     assert unescape(re.sub("<[^>]*>", "", html)) == text
+
+
+@pytest.mark.parametrize(
+    "moment", ["2026-11-23", "2026-11-23 15:24", "2026-11-23T15:24:10.123Z", "2026-11-23T15:24:10+01:00"]
+)
+def test_no_line_ends_within_a_date_or_a_time(moment: str) -> None:
+    breakable = html_page.environment().filters["breakable"]
+    assert str(breakable(f"a_b {moment}.")) == f'a_<wbr>b <span class="whole">{moment}</span>.'
+
+
+def test_shares_money_and_times_are_rounded_in_one_place() -> None:
+    told = {0.0: "0 %", 0.0004: "0.0 %", 0.013: "1.3 %", -0.0991: "-9.9 %", 0.0996: "10 %", 0.876: "88 %"}
+    told |= {0.996: "99.6 %", 1.0: "100 %", 1.24: "124 %", -0.00001: "0.0 %"}
+    assert {value: percent(value) for value in told} == told
+    money = {
+        0.0: "$0.00",
+        0.0000123: "$0.0000123",
+        0.05671: "$0.0567",
+        -0.5: "-$0.5000",
+        12.4: "$12.40",
+        1e4: "$10,000.00",
+    }
+    assert {value: dollars(value) for value in money} == money
+    times = {0.0: "0.000 s", 0.00001: "<0.1 ms", 0.0003: "0.3 ms", 0.42: "0.420 s", 48.61: "48.6 s", 263: "4 min 23 s"}
+    times |= {59.97: "1 min 0 s", 7500: "2 h 5 min"}
+    assert {value: took(value) for value in times} == times
+    assert Figure(0.876, "share").short == percent(0.876)
+    assert Figure(0.05671, "usd").short == dollars(0.05671)
+    assert Figure(263, "seconds").short == took(263)

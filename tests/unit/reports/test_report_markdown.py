@@ -32,7 +32,7 @@ def test_documented_facts() -> None:
     )
     assert text.startswith("# Evaluation Results\n")
     assert [["System", "mean_score", "other"], ["a", "0.5000", "2014.0000"], ["b", "0.2500", "—"]] in tables(text)
-    assert "## Timing\n\n- a: 1.23s" in text
+    assert "## Timing\n\n- a: 1.234 s" in text
     assert text.rstrip().splitlines()[-1] == "*3 examples evaluated*"
     one = to_markdown(Result(rows[:1], {"a": {"mean_score": 0.5}}))
     assert one.rstrip().splitlines()[-1] == "*1 example evaluated*"

@@ -93,14 +93,14 @@ def test_money_counts_it_once_in_the_total_and_never_per_question() -> None:
     found = cells(result(record(), record(number=2), record(number=2, attempt=2)), "money")
     assert found["memory"] == {
         "System": "memory",
-        "per 1,000 examples (95 %)": "$10.0000",
+        "per 1,000 examples (95 %)": "$10.00",
         "set-up": "$0.7500",
         "total": "$0.7900",
         "n": "4",
     }
     assert found["other"] == {
         "System": "other",
-        "per 1,000 examples (95 %)": "$10.0000",
+        "per 1,000 examples (95 %)": "$10.00",
         "set-up": None,
         "total": "$0.0400",
         "n": "4",

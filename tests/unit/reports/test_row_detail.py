@@ -158,7 +158,7 @@ def test_the_limit_holds_and_says_what_is_cut(limit):
     plain = re.sub(r"<[^>]*>", "", shown)
     assert len(plain) < 10 * limit + 2500
     assert len(shown) < 20 * limit + 5000
-    assert "context-bench diff &#39;my run&#39; 7 --system &#39;a$(b)&#39; --trial 2 --full" in shown
+    assert "context-bench diff &#39;my run&#39; 7 --system &#39;a$(b)&#39; --trial 2 --full" in plain
     assert "words" in plain
 
 

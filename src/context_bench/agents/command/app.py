@@ -10,6 +10,7 @@ import typer
 
 from context_bench.agents.agent_runs import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
+from context_bench.core.measures import dollars
 from context_bench.core.records import Example
 from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell
@@ -228,6 +229,6 @@ def _forecast(options: AgentOptions, line: Line, tasks: Sequence[Example], limit
         print(f"  and {len(tasks) * options.trials:,} verifications with nothing done (arm {NOTHING})")
     print(f"  at most {seconds / 3600:,.1f} hours, by the time limit of one run")
     if options.max_cost_per_task is not None:
-        print(f"  at most ${runs * options.max_cost_per_task:,.2f}, by the money limit of one run")
+        print(f"  at most {dollars(runs * options.max_cost_per_task)}, by the money limit of one run")
     print("Nothing was run.")
     return 0

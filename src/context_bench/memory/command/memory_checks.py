@@ -18,6 +18,7 @@ import typer
 
 from context_bench.core.errors import BadInput, ContextBenchError
 from context_bench.core.machine import file_bytes
+from context_bench.core.measures import percent
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
@@ -135,7 +136,7 @@ def audit(
     _table(
         ("n", "share", "what", "found"),
         (
-            (f"{f.n:,}", f"{f.share:.1%}", f.name, "\n".join([f.sentence, *(f"  e.g. {each}" for each in f.examples)]))
+            (f"{f.n:,}", percent(f.share), f.name, "\n".join([f.sentence, *(f"  e.g. {each}" for each in f.examples)]))
             for f in found.findings
         ),
     )
@@ -390,11 +391,11 @@ def _floor(benchmark: str, pairs: Sequence[Pair], k: int, accumulate: bool) -> N
     from context_bench.memory.cortex.harness import random_floor
 
     floor = random_floor(pairs, k, accumulate)
-    _say(f"{benchmark}: a store that gives {k} items back at random has recall@{k} of {floor.recall:.1%}")
+    _say(f"{benchmark}: a store that gives {k} items back at random has recall@{k} of {percent(floor.recall)}")
     if floor.everything > 0:
         _say(
-            f"WARNING: {benchmark}: for {floor.everything:.0%} of the questions no more than k={k} items are stored, "
-            "so that whoever gives"
+            f"WARNING: {benchmark}: for {percent(floor.everything)} of the questions no more than k={k} items are "
+            "stored, so that whoever gives"
             " everything back is right: this is a check of the client and says nothing about how well it finds"
         )
 

@@ -19,6 +19,7 @@ from typing import Any
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SetupFailed, Stop, describe
 from context_bench.core.machine import Clock
+from context_bench.core.measures import percent
 from context_bench.core.numbers import real
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter
@@ -91,7 +92,7 @@ class Ingest:
             if storing.failed > _MOST_FAILED * number:  # no need to pay for the rest
                 raise SetupFailed(
                     f"{self.name}: {storing.failed} of {handed} items were not stored; "
-                    f"at most {_MOST_FAILED:.0%} of {number} may be: {'; '.join(storing.errors)}"
+                    f"at most {percent(_MOST_FAILED)} of {number} may be: {'; '.join(storing.errors)}"
                 )
         flushed = await self._flush()
         return {

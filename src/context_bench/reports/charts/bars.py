@@ -18,12 +18,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from context_bench.core.measures import percent
 from context_bench.reports.charts.drawing import (
     Axis,
     ChartRow,
     Drawing,
     Rows,
-    percent,
+    percent_tick,
     plain,
     rows_of,
     shortened,
@@ -72,12 +73,12 @@ def draw_failures(chart: Chart, width: int) -> Drawing:
     low, high, ticks = nice(0.0, most or 1.0, 4 if rows.narrow else 6)
     axis = Axis(low, min(high, 1.0), rows.plot)
     drawing = rows.drawing()
-    drawing.below(axis, [tick for tick in ticks if tick <= axis.high], percent, chart.x)
+    drawing.below(axis, [tick for tick in ticks if tick <= axis.high], percent_tick, chart.x)
     for name, at in zip(systems, rows.at, strict=True):
         start = 0.0
         for kind, times in _failures(parts, name, own):
             share = times / (of[name] or 1)
-            tip = f"{classes[kind]}: {times:,} of {of[name] or 1:,} ({100 * share:.1f} %)"
+            tip = f"{classes[kind]}: {times:,} of {of[name] or 1:,} ({percent(share)})"
             here = rows_of(name, failed="1", **({"q": kind} if kind in own else {}))
             drawing.rect(axis.at(start), at - 8, axis.at(share) - axis.at(0), 16, colors[kind], tip, rows=here)
             start += share
@@ -481,7 +482,7 @@ def _saves(each: Card) -> str:
     """The savings in words, such as "57 % fewer tokens · 4 % dearer"."""
     words = {"tokens": ("fewer tokens", "more tokens"), "money": ("cheaper", "dearer")}
     told = [
-        f"{abs(100 * each.saved[key].value):.0f} % {less if each.saved[key].value >= 0 else more}"
+        f"{percent(abs(each.saved[key].value))} {less if each.saved[key].value >= 0 else more}"
         for key, (less, more) in words.items()
         if key in each.saved
     ]

@@ -335,9 +335,9 @@ def shortened(value: float) -> str:
     return f"{value:.6g}"
 
 
-def percent(value: float) -> str:
-    """0.125 as 12.5%."""
-    return f"{100 * value:.3g}%"
+def percent_tick(value: float) -> str:
+    """0.125 as 12.5 %: exact, since ticks are round."""
+    return f"{100 * value:.3g} %"
 
 
 def _anchor(name: str) -> Anchor:

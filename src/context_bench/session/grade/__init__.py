@@ -17,6 +17,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import GradeAnswer, GradeFault, GradeTarget
 from context_bench.core.machine import quoted
+from context_bench.core.measures import dollars
 
 __all__ = [
     "LETTERS",
@@ -251,7 +252,9 @@ def _price(rule: KindRule, fault: GradeFault, prices: Any, model: str) -> str:
     if whole is None or cached is None:
         return ""
     extra = whole - cached if rule.price == "uncached" else whole
-    return f"${1000 * extra:,.2f} more for 1,000 requests of {fault.tokens:,} tokens ({model}, prices of {prices.date})"
+    return (
+        f"{dollars(1000 * extra)} more for 1,000 requests of {fault.tokens:,} tokens ({model}, prices of {prices.date})"
+    )
 
 
 def _issue(found: Mapping[str, Any], target: GradeTarget) -> str:

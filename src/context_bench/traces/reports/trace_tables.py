@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from context_bench.core.ledger import size
+from context_bench.core.measures import percent
 from context_bench.reports.page import Cell, Column, Figure, Section, Sentence, Table
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES
@@ -327,8 +328,7 @@ def sentence(label: str, rows: Sequence[TraceRow], found: Means, solved: Solving
     guessed = evidence(rows).guessed
     if guessed is not None:
         first += (
-            f" {100 * guessed:.0f} % of the reads are "
-            f"guesses{': take the figures with care' if guessed >= 0.25 else ''}."
+            f" {percent(guessed)} of the reads are guesses{': take the figures with care' if guessed >= 0.25 else ''}."
         )
     if len(rows) > scored:
         first += f" {len(rows) - scored:,} of the runs could not be scored and are in no figure."

@@ -7,6 +7,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
+from context_bench.core.measures import dollars
 from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import BarPart, Chart, Figure
 from context_bench.reports.table import Grid, share
@@ -31,8 +32,8 @@ def tokens(value: float) -> str:
 
 
 def money(value: float) -> str:
-    """US dollars."""
-    return f"{value:,.2f}" if value >= 100 else f"{value:,.4f}"
+    """US dollars, without their sign."""
+    return dollars(value).replace("$", "")
 
 
 def title_of(kind: str, name: str = "") -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+from context_bench.core.measures import dollars, percent
 from context_bench.core.numbers import number
 from context_bench.reports.arm_aggregates import Line, LineAggregates
 from context_bench.reports.declared import (
@@ -209,7 +210,7 @@ def _cost_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) ->
     )
     parts = [f"{name}: the sessions cost {ratio:.3f} times what they cost as sent"]
     if saved is not None:
-        parts.append(f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} prompt tokens".replace("%", " %"))
+        parts.append(f"{percent(abs(saved))} {'fewer' if saved >= 0 else 'more'} prompt tokens")
     if penalty is not None and penalty > 0.0005:
         parts.append(
             f"{penalty:.3f} of that bill is lost again, since less of the prompts comes from the provider's cache"
@@ -224,16 +225,14 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
     """Sentences on the share of the bill that the logs explain."""
     rebuilt = number(recorded.get("rebuilt_share"))
     if recorded.get("missing") and rebuilt is not None:
-        share = f"{rebuilt:.0%}".replace("%", " %")
+        share = percent(rebuilt)
         yield (
             f"{share} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged "
             "(tables of tokens by our own count leave the rest out, so their shares differ from these)"
         )
     predicted, stated = (number(recorded.get(key)) for key in ("predicted_read_share", "stated_read_share"))
     if predicted is not None and stated is not None:
-        yield f"read from the cache as sent: {predicted:.0%} predicted, {stated:.0%} stated by the log".replace(
-            "%", " %"
-        )
+        yield f"read from the cache as sent: {percent(predicted)} predicted, {percent(stated)} stated by the log"
 
 
 def _agreement(report: ReportContext, figures: dict[str, Any]) -> Section | None:
@@ -371,7 +370,7 @@ def _as_stated(systems: dict[str, Any]) -> Table | None:
         )
     usd: Any = whole.get("usd")
     if whole.get("predicted_outputs") and usd is not None:
-        usd = f"≈${usd:,.4f}"
+        usd = f"≈{dollars(usd)}"
     shown = [each for each in _RECORDED if whole.get(each.key)]
     return declared_table("recorded-bill", shown, [((), {**whole, "usd": usd})], keys=(), about=about)
 

@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from context_bench.core.measures import dollars, percent
 from context_bench.core.records import Usage, not_compared
 from context_bench.reports.visible_text import json_ready, plural, visible
 from context_bench.wire.turns import Figures, Quotas, Turn
@@ -213,7 +214,7 @@ def line(turn: Turn) -> str:
     told.append(status if turn.failure in (None, status) else f"{status} {turn.failure}")
     told.append(f"{short(turn.sent)} → {short(turn.forwarded)} tokens{'' if turn.exact else ' (est.)'}")
     if turn.cost is not None or turn.guessed is not None:
-        told.append(f"{'≈ ' if turn.guessed is not None else ''}${(turn.cost or 0) + (turn.guessed or 0):.4f}")
+        told.append(f"{'≈ ' if turn.guessed is not None else ''}{dollars((turn.cost or 0) + (turn.guessed or 0))}")
     if turn.added is not None:
         told.append(f"{round(turn.added * 1000):+,d} ms")
     counts = ((turn.extra, "extra"), (turn.retries, "retried"), (turn.pending, "still being answered behind"))
@@ -279,7 +280,7 @@ def counted_sentences(told: Mapping[str, Any]) -> Iterator[str]:
     changed, counted = int(told.get("changed") or 0), int(told.get("counted") or 0)
     if counted:
         theirs, ours = told["provider"], told["ours"]
-        share = f" ({100 * theirs['not_sent'] / theirs['counted']:.1f} %)" if theirs["counted"] else ""
+        share = f" ({percent(theirs['not_sent'] / theirs['counted'])})" if theirs["counted"] else ""
         yield (
             f"Not sent, by the provider's own count: {theirs['not_sent']:,} of {theirs['counted']:,} prompt tokens of "
             f"{counted:,} changed {plural(counted, 'request')}{share}; by our count of the same "
@@ -424,8 +425,7 @@ def _needles(figures: Figures) -> Iterator[str]:
     if planted := figures.needles_planted:
         ages = [(name, figures.needle_ages.get(name, {})) for name in sorted(figures.needle_ages, key=int)]
         shares = [
-            f"{name} {plural(int(name), 'turn')} {counts['kept'] / counts['planted']:.0%}".replace("%", " %")
-            for name, counts in ages
+            f"{name} {plural(int(name), 'turn')} {percent(counts['kept'] / counts['planted'])}" for name, counts in ages
         ]
         arrived = f"needles: {planted - figures.needles_lost:,} of {planted:,} arrived"
         yield f"{arrived}; by age: {', '.join(shares[:8])}{', …' if len(shares) > 8 else ''}"
@@ -445,12 +445,14 @@ def _left_out(figures: Figures) -> Iterator[str]:
     if figures.untold:
         told = f"{figures.untold:,} of {figures.answered:,} {plural(figures.answered, 'call')} told no usage"
         guess = (
-            "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
+            ""
+            if figures.guessed is None
+            else f": ≈ {dollars(figures.guessed)} is predicted, tokens counted here × price"
         )
         yield f"{told}{guess or ' and is not in the money'}"
     if figures.cost_stated is not None:
-        usage = "" if figures.stated_for is None else f", by the provider's usage it is ${figures.stated_for:.4f}"
-        yield f"told in headers: ${figures.cost_stated:.4f}{usage}"
+        usage = "" if figures.stated_for is None else f", by the provider's usage it is {dollars(figures.stated_for)}"
+        yield f"told in headers: {dollars(figures.cost_stated)}{usage}"
     if figures.unpriced:
         calls = plural(figures.unpriced, "call")
         yield (
