@@ -240,9 +240,14 @@ def style_text() -> str:
     return template_text("report.css") + template_text("detail.css")
 
 
+def rows_script() -> str:
+    """The script that draws the rows of a page, as many of their columns as fit."""
+    return template_text("report.js") + template_text("rows.js")
+
+
 def script_text() -> str:
     """The script that draws the rows of a page from its data block, and hides and shows systems in its charts."""
-    return template_text("report.js") + template_text("charts.js")
+    return rows_script() + template_text("charts.js")
 
 
 def repr_html(page: Page) -> str:

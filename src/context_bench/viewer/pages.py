@@ -498,4 +498,4 @@ def script() -> str:
     own = _own("viewer.js")
     if own is None:
         raise TemplateNotFound("viewer.js")
-    return own + template_text("charts.js")
+    return own + template_text("rows.js") + template_text("charts.js")

@@ -24,14 +24,4 @@ function offerSystems(root) {
   }
   first.before(bar);
 }
-// Columns of scores that there is no room for are left out, the last ones first; true if some were.
-function fitScores(table, all) {
-  const rows = [...table.rows], head = rows[0].cells, box = table.parentElement;
-  for (const cell of table.querySelectorAll(".away")) cell.classList.remove("away");
-  for (let n = head.length - 1; n >= 0 && !all && box.scrollWidth > box.clientWidth; n--) {
-    if (!head[n].classList.contains("spare")) continue;
-    for (const row of rows) if (row.cells.length === head.length) row.cells[n].classList.add("away");
-  }
-  return table.querySelector("thead .away") !== null;
-}
 offerSystems(document);

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from context_bench.core.ledger import size
-from context_bench.reports.html_page import environment, policy, template_text
+from context_bench.reports.html_page import environment, policy, rows_script, template_text
 from context_bench.reports.page import Section
 from context_bench.reports.visible_text import script_json, visible
 from context_bench.traces.reports.run_details import DetailLimits, run_view
@@ -56,7 +56,7 @@ def to_html(
         runs.add(row)
     drawn = course_svg(sets)
     style = template_text("report.css") + template_text("traces.css")
-    script = template_text("report.js")
+    script = rows_script()
     return (
         environment()
         .get_template("traces.html.j2")
