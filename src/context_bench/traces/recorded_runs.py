@@ -32,7 +32,7 @@ from context_bench.shell.repo import Repo
 from context_bench.traces.figures import figures_of
 from context_bench.traces.gold import Gold, GoldSet
 from context_bench.traces.repositories import Repositories
-from context_bench.traces.score_one import billed, gold_sha, score_trace, statistics, trace_sha
+from context_bench.traces.score_one import golds_sha, score_trace, unscored
 from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Trace, utf8_clean
@@ -94,13 +94,6 @@ class Settings:
             "dilate": self.dilate,
             "longest": self.longest,
         }
-
-
-def golds_sha(golds: GoldSet) -> str:
-    """A hash of all golds, whatever their order."""
-    return hashlib.sha256(
-        "".join(sorted(f"{gold.instance_id}\0{gold_sha(gold)}\n" for gold in golds)).encode()
-    ).hexdigest()[:16]
 
 
 def content_sha(path: Path) -> str:
@@ -348,7 +341,7 @@ class TraceScorer:
         """One run. What goes wrong with it is its row's error and nobody else's."""
         settings = self.settings
         if gold is None:
-            return _unscored(run, trace, settings, "no_gold")
+            return unscored(run, trace, settings.policy, settings.counted, "no_gold")
         found = self.repos.find(gold, trace.repo, trace.commit)
         try:
             row = score_trace(
@@ -365,7 +358,7 @@ class TraceScorer:
         except Stop:
             raise
         except Exception as error:
-            row = _unscored(run, trace, settings, describe(error))
+            row = unscored(run, trace, settings.policy, settings.counted, describe(error))
             row.instance_id, row.repo, row.language = gold.instance_id, gold.repo, gold.language
         if isinstance(found, str):
             row.notes.append(f"no_repo: {found}")
@@ -499,25 +492,3 @@ def _names(instance_id: str, path: Path, within: str | None) -> list[str]:
     if top.name:
         names.append(top.name)
     return [name for name in names if name]
-
-
-def _unscored(run: str, trace: Trace, settings: Settings, error: str) -> TraceRow:
-    seconds = trace.ended - trace.started if trace.started is not None and trace.ended is not None else None
-    return TraceRow(
-        run,
-        trace.instance_id,
-        trace.repo,
-        agent=trace.agent,
-        model=trace.model,
-        statistics=statistics(trace),
-        error=error,
-        usage=trace.usage,
-        cost=billed(trace),
-        seconds=seconds,
-        trace_sha=trace_sha(trace),
-        policy=settings.policy,
-        counted=list(settings.counted),
-        skipped=dict(trace.skipped),
-        notes=list(trace.notes),
-        commit=trace.commit,
-    )

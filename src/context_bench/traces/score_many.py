@@ -39,11 +39,10 @@ from context_bench.traces.recorded_runs import (
     Settings,
     TraceScorer,
     example_of,
-    golds_sha,
     output_of,
 )
 from context_bench.traces.repositories import OneRepository, Repositories
-from context_bench.traces.score_one import policy_of, require_countable, trace_sha
+from context_bench.traces.score_one import golds_sha, policy_of, require_countable, trace_sha
 from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import ROWS, TraceRow, read_rows
 from context_bench.transcripts.trace import Trace

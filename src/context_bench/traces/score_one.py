@@ -32,7 +32,7 @@ from context_bench.traces.coverage import (
     step_statistics,
 )
 from context_bench.traces.edits import anchors, deleted_lines, funnel, parse_patch
-from context_bench.traces.gold import Gold, clean_path, content_drift
+from context_bench.traces.gold import Gold, GoldSet, clean_path, content_drift
 from context_bench.traces.symbols import CodeFiles
 from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Event, Trace
@@ -129,6 +129,13 @@ def gold_sha(gold: Gold) -> str:
         [[(item.file, item.first, item.last) for item in part] for part in (gold.init, gold.add)]
         + [gold.patch, gold.commit]
     )
+
+
+def golds_sha(golds: GoldSet) -> str:
+    """A hash of all golds, whatever their order."""
+    return hashlib.sha256(
+        "".join(sorted(f"{gold.instance_id}\0{gold_sha(gold)}\n" for gold in golds)).encode()
+    ).hexdigest()[:16]
 
 
 def _sha(value: object) -> str:
@@ -404,3 +411,26 @@ def _only_names(scored: Score, selected: Sequence[Selection]) -> None:
 
 def _unbounded(ranges: object) -> bool:
     return isinstance(ranges, tuple | list) and any(last <= 0 or last >= _LONGEST for _, last in ranges)
+
+
+def unscored(run: str, trace: Trace, policy: str, counted: Sequence[str], error: str) -> TraceRow:
+    """The row of a run that has no score, and why."""
+    seconds = trace.ended - trace.started if trace.started is not None and trace.ended is not None else None
+    return TraceRow(
+        run,
+        trace.instance_id,
+        trace.repo,
+        agent=trace.agent,
+        model=trace.model,
+        statistics=statistics(trace),
+        error=error,
+        usage=trace.usage,
+        cost=billed(trace),
+        seconds=seconds,
+        trace_sha=trace_sha(trace),
+        policy=policy,
+        counted=list(counted),
+        skipped=dict(trace.skipped),
+        notes=list(trace.notes),
+        commit=trace.commit,
+    )

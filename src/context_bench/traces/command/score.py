@@ -247,8 +247,8 @@ def summarised(
     found: TraceResults, gold: Path, solved: Mapping[str, Sequence[SolvedTasks]], threshold: float, exclude_infra: bool
 ) -> TraceSummary:
     """The summary of all rows, with what the reports say of tasks that no trace is about."""
-    from context_bench.traces.recorded_runs import golds_sha
     from context_bench.traces.reports.trace_summary import about, summarise
+    from context_bench.traces.score_one import golds_sha
     from context_bench.traces.symbols import grammar_versions
 
     golds = found.golds
@@ -373,8 +373,8 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
 
 
 def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
-    from context_bench.traces.recorded_runs import golds_sha
     from context_bench.traces.reports.trace_summary import lines
+    from context_bench.traces.score_one import golds_sha
 
     yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))
 
