@@ -241,9 +241,11 @@ def import_answers(
     from contextlib import closing
 
     from context_bench.engine import open_store, run_of
+    from context_bench.session.run_session import checked_name
     from context_bench.session.runs import report_stored, result_of
 
     found = _Import(files, system or [], dataset, format)
+    checked_name("--name", name)
     with closing(open_store(store)) as opened:
         run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
         record = run_of(opened, run)

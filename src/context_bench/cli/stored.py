@@ -137,11 +137,13 @@ def copy_runs(
     is there already is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
     """
     from context_bench.engine import copy_replies, copy_run, copy_watch, open_store
+    from context_bench.session.run_session import checked_name
     from context_bench.session.runs import found_in, opened_store
 
     if not to:
         raise BadInput("--to is missing: the store to copy to")
     named = [*(runs or []), *(watches or [])]
+    checked_name("--as", name, "one")
     if name is not None and len(named) != 1:
         raise BadInput("--as goes with exactly one run or one watch")
     with opened_store(store) as source, open_store(to) as target:

@@ -124,6 +124,14 @@ def home_folder() -> Path | None:
         return None
 
 
+def expanded(path: str | Path) -> Path:
+    """`path` with its `~` or `~name` as a shell has it: where there is no such user, it stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def cache_folder() -> Path:
     """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench` or the system's
     own place for caches; `BadInput` without a home.

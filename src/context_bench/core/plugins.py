@@ -28,6 +28,7 @@ from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, 
 from context_bench.core.families import brought
 from context_bench.core.keys import stable_hash
 from context_bench.core.lazy import registry
+from context_bench.core.machine import expanded
 
 
 def is_file(module: str) -> bool:
@@ -43,7 +44,7 @@ def imported(module: str) -> ModuleType:
     """
     try:
         if is_file(module):
-            return _from_file(Path(module).expanduser())
+            return _from_file(expanded(module))
         if not _ours(module):
             _also_in(Path.cwd())
         return importlib.import_module(module)

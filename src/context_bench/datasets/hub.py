@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import PreflightFailed, Stop, needed
 from context_bench.core.keys import hash_file
+from context_bench.core.machine import expanded
 from context_bench.datasets.readers import rows_from, rows_of
 
 if TYPE_CHECKING:
@@ -432,11 +433,11 @@ def _offline() -> bool:
 
 def _home() -> Path:
     default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(os.environ.get("HF_HOME") or default).expanduser()
+    return expanded(os.environ.get("HF_HOME") or default)
 
 
 def _cache_dir() -> Path:
-    return Path(os.environ.get("HF_HUB_CACHE") or _home() / "hub").expanduser()
+    return expanded(os.environ.get("HF_HUB_CACHE") or _home() / "hub")
 
 
 def _notes_dir() -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import canonical_json
+from context_bench.core.machine import expanded
 from context_bench.core.records import Example, plain
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions as ours
@@ -147,7 +148,7 @@ def _content(session: Session) -> Iterator[Any]:
 
 
 def _of_files(spec: str, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
-    path = Path(spec).expanduser()
+    path = expanded(spec)
     if not path.exists():
         raise BadInput(f"no sessions at {spec}: give a file or folder of logs, {_BUNDLED}, or hf:OWNER/NAME")
     for session in read_sessions(path, agents=agents, on_skip=on_skip):

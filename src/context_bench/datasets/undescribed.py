@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import stable_hash
+from context_bench.core.machine import expanded
 from context_bench.core.records import Example
 from context_bench.datasets.examples import (
     Content,
@@ -249,7 +249,7 @@ PEEK = 20  # rows looked at to learn what they hold
 
 def lines(name: str, n: int | None) -> LoadedDataset:
     """A file of examples, one JSON object per line; its columns mean what their names say."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     seen = list(islice(JsonlExamples(path, name, n), PEEK))
     if not seen and n != 0:
         raise BadInput(
@@ -269,7 +269,7 @@ def _file_facts(content: Content) -> dict[str, Any]:
 
 def table(name: str, n: int | None) -> LoadedDataset:
     """Any other data file of the user's."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     cells = re.search(r"\.[ct]sv(\.gz|\.zst)?$", name.lower()) is not None
     content = Content(path)
     origin = lambda: Origin(["table", content.sha256, n], content.unchanged)  # noqa: E731

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, install_line, needed, uv_program
 from context_bench.core.keys import hash_file
-from context_bench.core.machine import cache_folder as cache_folder, opened
+from context_bench.core.machine import cache_folder as cache_folder, expanded, opened
 from context_bench.llm.redact import redact
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def find_weights(path: str | os.PathLike[str] | None = None) -> Path | None:
     """
     named = os.fspath(path) if path is not None else os.environ.get(VARIABLE)
     if named:
-        return _checked_gguf(Path(named).expanduser(), "the model file" if path is not None else f"${VARIABLE}")
+        return _checked_gguf(expanded(named), "the model file" if path is not None else f"${VARIABLE}")
     fetched = cache_folder() / SMOLLM2.file
     for candidate in (fetched, *_installed(SMOLLM2)):
         with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import expanded
 from context_bench.core.numbers import MOST_PORT, MOST_SECONDS, number, whole
 
 _MOST_RUNS = 200
@@ -48,7 +49,7 @@ def _runs(context: Any) -> list[str]:
 
     params = context.params
     store = params.get("store") or (f"{params['cache_dir']}/store.db" if params.get("cache_dir") else DEFAULT_STORE)
-    path = Path(str(store).removeprefix("sqlite:///")).expanduser()
+    path = expanded(str(store).removeprefix("sqlite:///"))
     if not path.is_file():
         return []
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0.2)) as connection:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
-from context_bench.core.machine import opened
+from context_bench.core.machine import expanded, opened
 from context_bench.core.records import Call
 from context_bench.core.tokens import unload_vocabularies
 from context_bench.llm.redact import key_in
@@ -357,17 +356,23 @@ def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
         return run_parts.spend(options, store, *([name, *(other(name) for other in others)] if name else []))
 
 
+def checked_name(flag: str, name: str | None, what: str = "run") -> str | None:
+    """The name that a user gives a run or a watch. `BadInput` for one by which it could not be shown."""
+    if name is not None and name.strip() in ("", "last"):
+        raise BadInput(
+            f"{flag} {name!r}: expected a name; 'last' stands for the newest {what}. Choose another name, "
+            f"or leave {flag} out for a name that is made"
+        )
+    return name
+
+
 def run_name(store: Any, options: RunOptions) -> str | None:
     """The name to run under: `--run`, the run that `--resume` means, or none (then an unfinished run of the same
     content goes on).
     """
     from context_bench.engine import list_runs, run_of
 
-    if options.run is not None and options.run.strip() in ("", "last"):
-        raise BadInput(
-            f"--run {options.run!r}: expected a name; 'last' stands for the newest run. Choose another name, "
-            "or leave --run out for a name that is made"
-        )
+    checked_name("--run", options.run)
     if options.resume is None:
         return options.run
     if options.resume != "last":
@@ -437,7 +442,7 @@ def _size(dataset: Any, limit: int | None) -> int | None:
         return None  # `-n` limits sessions, conversations or tasks there
     size = None
     if dataset.name.endswith(".jsonl"):
-        with opened(Path(dataset.name).expanduser()) as file:
+        with opened(expanded(dataset.name)) as file:
             size = sum(not line.isspace() for line in file)
     elif dataset.name in datasets_known():
         size = describe(dataset.name).get("size")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, CopyUnusable, PreflightFailed
+from context_bench.core.machine import expanded
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import names_a_secret
@@ -103,7 +104,7 @@ def parse_arm(text: str) -> ArmSpec:
     for word in words:
         if found := _ASSIGNMENT.fullmatch(word):
             variables[found[1]] = found[2]
-        elif (path := Path(word).expanduser()).is_file():
+        elif (path := expanded(word)).is_file():
             scripts.append(path.absolute())
         else:
             raise BadInput(

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.machine import expanded
 from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.schema import APPLICATION_ID, HEAD, checked, migrate
 
@@ -253,7 +254,7 @@ def path_of(where: str | Path) -> Path:
         )
     if not text or text == ":memory:":
         raise StoreUnusable(f"store {text!r} is not a file; expected a path such as .context-bench/store.db")
-    return Path(text).expanduser()
+    return expanded(text)
 
 
 def temporary_path() -> tuple[tempfile.TemporaryDirectory[str], Path]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.core.keys import hash_file, stable_hash
+from context_bench.core.machine import expanded
 from context_bench.datasets import hub
 from context_bench.datasets.readers import KINDS, rows_of
 from context_bench.memory.datasets.formats import shapes, sniff
@@ -215,7 +216,7 @@ def _of_snapshot(found: hub.HubSnapshot, wanted: int | None) -> Iterator[Documen
 # --- files of one's own ---
 def local(spec: str) -> MemorySource:
     """A file, or a folder with everything readable below it. Raises `BadInput` if there is nothing of a known shape."""
-    path = Path(spec).expanduser()
+    path = expanded(spec)
     if not path.exists():
         raise BadInput(
             f"no memory data at {spec}: there is no such file or folder. Known by name: {', '.join(PUBLISHED)}, "

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from context_bench.core.errors import BadInput, LimitCrossed
+from context_bench.core.machine import expanded
 from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts, run_parts
@@ -149,7 +149,7 @@ async def _replay(options: LimitedReplay, then: Callable[[Any], None] | None) ->
 
 def _places(options: LimitedReplay) -> list[str]:
     """The sets of sessions, the same from whatever folder the command is started in."""
-    return [each if ":" in each else str(Path(each).expanduser().resolve()) for each in options.sessions]
+    return [each if ":" in each else str(expanded(each).resolve()) for each in options.sessions]
 
 
 async def _counted(

@@ -46,6 +46,8 @@ def command(context: typer.Context, **given: Any) -> int:
         from context_bench.traffic.sections import print_report
 
         return print_report(options.store, options.show, options.output, options.out)
+    from context_bench.session.run_session import checked_name
+
     if not options.upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
     for flag in ("front", "back", "shadow_back"):
@@ -60,6 +62,7 @@ def command(context: typer.Context, **given: Any) -> int:
         )
     _check_steering(options)
     labels(options)
+    checked_name("--name", options.name, "watch")
     limits = checked_limits("watch", options)
     if limits and options.via is None:
         raise BadInput("watch: --limit is about what a proxy does; name the one in between with --proxy URL")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.machine import file_bytes
+from context_bench.core.machine import expanded, file_bytes
 from context_bench.memory.datasets.memory_records import (
     Dirt,
     MemoryQuestion,
@@ -108,8 +108,8 @@ def read_overlay(spec: str, dataset: str) -> Overlay:
     }
     if spec in shipped:
         data = shipped[spec].read_bytes()
-    elif Path(spec).expanduser().is_file():
-        data = file_bytes(Path(spec).expanduser())
+    elif expanded(spec).is_file():
+        data = file_bytes(expanded(spec))
     else:
         raise UnknownName("overlay", spec, [*sorted(shipped), "./FILE.json"])
     return _overlay(data, spec, dataset)
