@@ -196,6 +196,7 @@ def whole(browser: Browser, name: str, entry: str, address: str) -> None:
     for scheme in ("light", "dark"):
         for width in WIDTHS:
             context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})  # type: ignore[arg-type]
+            context.set_default_timeout(120_000)  # a machine may have more to do
             page = context.new_page()
             for url in filter(None, (entry, address)):
                 page.goto(url)

@@ -199,10 +199,9 @@ def test_every_format_of_a_stored_run(place, model, output, sign, capsys):
 
 
 def commands_in(text):
-    """Commands that a text shows for copying, as a shell splits them."""
-    found = re.findall(
-        r"(?:<code>|Next: |All of it: |^ *)(context-bench [a-z]+ .*?)(?:</code>|$)", text.replace("\\\n", ""), re.M
-    )
+    """Commands that a text shows for copying, as a shell splits them. Elements that keep a word whole are no part."""
+    text = re.sub(r'<span class="whole">(.*?)</span>', r"\1", text.replace("\\\n", ""))
+    found = re.findall(r"(?:<code>|Next: |All of it: |^ *)(context-bench [a-z]+ .*?)(?:</code>|$)", text, re.M)
     return [shlex.split(html.unescape(one))[1:] for one in found]
 
 

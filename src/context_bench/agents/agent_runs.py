@@ -405,8 +405,8 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
 _ENOUGH_TASKS = 50
 #: `python benchmarks/coverage.py agents`: the share of runs in which an arm that solves just as many is cleared.
 _FEW_TASKS = (
-    "Fewer than 50 tasks: at a margin of 10 points an arm that solves just as many is cleared in about 6 % of runs "
-    "with 12 tasks of 3 trials, in 33 % with 20, in 75 % with 50. More tasks tell more than more trials."
+    "Fewer than 50 tasks tell little: at a margin of 10 points, for example, an arm solving just as many is cleared "
+    "in about 6 % of runs of 12 tasks of 3 trials, in 33 % of 20, in 75 % of 50. More tasks tell more than more trials."
 )
 
 

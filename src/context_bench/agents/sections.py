@@ -143,8 +143,8 @@ def _solved(report: ReportContext, arms: dict[str, dict[str, Any]]) -> Section |
         share = interval_of(report, line, "mean_score", None, "share")
         lines.append((line[0], {**facts, "solved_share": share, "rules": _rules(facts)}))
     about = (
-        "Trials of a task are averaged first; tasks (or their repositories) are what is independent. Failed runs "
-        "are not counted for or against an arm."
+        "Trials of a task are averaged first; tasks (or their repositories) are what is independent. Runs that "
+        "could not be carried out (failed) count neither for nor against an arm."
     )
     return section_of("agents", "Tasks solved", declared_table("agents", _SOLVED, lines, keys=("Arm",), about=about))
 

@@ -82,6 +82,7 @@ _OF_KEYS = frozenset(("id", "ids", "per", "minute", "function", "func", "order",
 _PLAIN_NAMES = re.compile(
     r"alt|api[-_]version|deployment|deployment[-_]id|engine|format|lang|language|locale|location|model|region|stream|version"
 )
+_A_NAME = re.compile(r"[\w.:$\[\]-]{1,100}")  # behind a URL in a program its own text may go on
 _FIGURES = re.compile(r"[\d.,:+_-]+(?:-preview)?")
 
 
@@ -276,12 +277,13 @@ def urls_in(text: str) -> list[str]:
 def plain_parameters(url: str) -> list[str]:
     """The names of a URL's query parameters that do not name a secret, though their values are searched for."""
     try:
-        query = urlsplit(url).query if len(url) <= 4096 else ""
+        query = urlsplit(url).query if len(url) <= 4096 and not any(map(str.isspace, url)) else ""
     except ValueError:
         return []
     pairs = (
         (unquote(name), unquote(value))
         for name, _, value in (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS])
+        if _A_NAME.fullmatch(unquote(name))
     )
     return [
         name

@@ -240,7 +240,7 @@ _SPREAD = columns(
 def _taken(context: ReportContext, passes: Mapping[str, _Pass], setups: Mapping[str, dict[str, float]]) -> Table | None:
     """Context, search and answer times, and the price of what was used."""
     lines = [(system, _use(context, system, passes, setups[system])) for system in context.systems]
-    about = "Percentiles are of single calls, the ⌈p·n⌉-th smallest; never of means."
+    about = "Percentiles are of single calls, linear between neighbours; never of means."
     return declared_table("memory-taken", _TAKEN, lines, about=about)
 
 

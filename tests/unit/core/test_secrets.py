@@ -264,6 +264,13 @@ def test_of_a_program_only_its_urls_are_read_for_parameters() -> None:
         assert masked.text(text) == text
 
 
+def test_what_no_parameter_is_called_is_not_told_of_a_url() -> None:
+    """A program in one line may go on behind a URL with its own text."""
+    url = 'http://h/v1?user=mz-5521-planted&reply%20with%20one%2C%20or%20"SUBMIT"%20alone%20if%20n=planted-7731'
+    [note] = secrets_of([SimpleNamespace(url=url)], {}).notes
+    assert note.startswith("Query parameters of the URLs asked: user. Their")
+
+
 def test_a_key_of_figures_alone_is_named_in_the_notes() -> None:
     assert "ordinary words" in environment_notes({"OPENAI_API_KEY": "100000"})[0]
 

@@ -14,10 +14,10 @@ from typing import Any
 from context_bench.reports.charts.drawing import rows_of
 from context_bench.reports.charts.style import (
     INK,
+    PALETTE,
     SIZE,
     ShownNames,
     axis,
-    cycled,
     description,
     extent,
     fixed,
@@ -282,6 +282,11 @@ _NAME_GAP = 15  # pixels between names at the ends of lines
 _MOST_AT_ENDS = 20  # names that find room there
 
 
+def _dashes(count: int) -> list[list[int]]:
+    """The dashes of so many lines; where colours begin anew, they are others."""
+    return [_DASHES[(place + place // len(PALETTE)) % len(_DASHES)] for place in range(count)]
+
+
 def draw_recall(chart: Chart, width: int) -> Any:
     """Recall of memories among their first k hits, one line for each memory; the axis has the ks that were measured."""
     return _lines(chart, width, sorted({point.x for point in chart.of(LinePoint)}), tip="k")
@@ -311,7 +316,7 @@ def draw_coverage(chart: Chart, width: int) -> Any:
     if told is not None:
         told["symbolSize"] = 700  # long enough to tell dashes
     color = alt.Color("name:N", sort=None, scale=alt.Scale(domain=names.shown, range=names.colors()), legend=told)
-    dashes = alt.Scale(domain=names.shown, range=cycled(len(names.shown), _DASHES))
+    dashes = alt.Scale(domain=names.shown, range=_dashes(len(names.shown)))
     lines = (
         inline(values)
         .mark_line(strokeWidth=2, interpolate="step-after")

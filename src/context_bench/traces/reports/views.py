@@ -217,7 +217,7 @@ def mean_after(rows: Sequence[TraceRow], level: str, share: float) -> tuple[floa
 
 ABOUT_COURSE = (
     "Mean coverage of the gold when a share of a run's own steps was done, over the runs that have the level. "
-    "A curve that rises early found the right code early; the area below it is the AUC."
+    "A curve that rises early found the right code early. AUC: the mean of a run's coverage after each of its steps."
 )
 
 

@@ -316,12 +316,12 @@ def bars(told: Explained) -> Chart:
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
-    "html{color-scheme:light dark}"
+    "html{color-scheme:light dark;--shade:#8888}@media(prefers-color-scheme:dark){html{--shade:#000c}}"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "div{overflow-x:auto;background:linear-gradient(to right,Canvas 30%,transparent) left/3rem 100% no-repeat local,"
     "linear-gradient(to left,Canvas 30%,transparent) right/3rem 100% no-repeat local,"
-    "linear-gradient(to right,#8888,transparent) left/.9rem 100% no-repeat scroll,"
-    "linear-gradient(to left,#8888,transparent) right/.9rem 100% no-repeat scroll}"
+    "linear-gradient(to right,var(--shade),transparent) left/.9rem 100% no-repeat scroll,"
+    "linear-gradient(to left,var(--shade),transparent) right/.9rem 100% no-repeat scroll}"
     "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
     "th:first-child,td:first-child,.words td{text-align:left}svg{max-width:100%;height:auto}"
     ".answer{font-size:1.25rem;font-weight:600}"
