@@ -192,7 +192,7 @@ def test_ratios_lie_where_they_must(pairs):
 def test_the_note_on_few_tasks_tells_shares_that_hold():
     """Derived anew: abilities Beta(.6, .45) as in `benchmarks/coverage.py agents`, two arms alike, margin 10 points."""
     said = re.search(
-        r"about (\d+) % of runs with (\d+) tasks of (\d) trials, in (\d+) % with (\d+), in (\d+) % with (\d+)",
+        r"about (\d+) % of runs of (\d+) tasks of (\d) trials, in (\d+) % of (\d+), in (\d+) % of (\d+)",
         agent_runs._FEW_TASKS,
     )
     assert said is not None
