@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.core.measures import dollars
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
@@ -62,7 +63,7 @@ async def test_calls_without_usage_are_counted_and_their_price_is_predicted():
     assert (figures["answered"], figures["calls_without_usage"]) == (2, 1)
     assert figures["cost"] == second.cost
     assert figures["cost_predicted"] == first.guessed
-    assert f"1 of 2 calls told no usage: ≈ ${first.guessed:.4f} is predicted" in told(kept)
+    assert f"1 of 2 calls told no usage: ≈ {dollars(first.guessed)} is predicted" in told(kept)
     assert f"≈{first.guessed + second.cost:.4f}" in told(kept)
     assert f"≈ ${first.guessed:.4f}" in line(first)
 

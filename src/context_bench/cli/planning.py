@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.core.measures import percent
 from context_bench.core.numbers import MOST
 from context_bench.session import offers
 from context_bench.session.flags import flag, options_of, own, takes
@@ -323,6 +322,8 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
 
         print(json.dumps(needed, indent=2))
         return
+    from context_bench.core.measures import percent
+
     assumed = needed["assumed"]
     effect = (
         f", design effect {assumed['design_effect']:.2f} (examples in clusters count less)"

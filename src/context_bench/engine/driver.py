@@ -10,7 +10,7 @@ import random
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
@@ -49,10 +49,12 @@ from context_bench.engine.scoring import Scorer
 from context_bench.engine.store import Store
 from context_bench.engine.store.outcomes import StoredReplies, caching_replies
 from context_bench.engine.store.reading import StoredOutput, stored_by_id, stored_ids
-from context_bench.engine.store.remarks import Remark, label_run
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
 from context_bench.engine.work import WorkerThread, tap_lost
+
+if TYPE_CHECKING:
+    from context_bench.engine.store.remarks import Remark
 
 __all__ = [
     "Executed",
@@ -403,6 +405,8 @@ async def execute(
         source = await runner.in_database(source_key, examples, planned, program())
         begun = await runner.in_database(writer.begin, name, identity, source)
         if remark is not None:
+            from context_bench.engine.store.remarks import label_run
+
             await runner.in_database(label_run, store, begun.id, remark)
         await runner.in_database(writer.book)
         manifest = continued(secrets.value(described(manifest, planned, judges, settings, recorder)), begun.before)

@@ -144,8 +144,8 @@ def test_all_three_with_json_on_one_side_and_everything_else_on_the_other(run, p
 def test_what_cannot_fail_is_not_left_uncommented(run, program):
     """Said before the first call, so a run that fails at once is enough."""
     _, _, err = run("cortex-eval", "--binary", program(1), "--benchmark", "locomo")
-    assert "locomo: a store that gives 5 items back at random has recall@5 of 100.0%" in err
-    assert "WARNING: locomo: for 100% of the questions no more than k=5 items are stored" in err
+    assert "locomo: a store that gives 5 items back at random has recall@5 of 100 %" in err
+    assert "WARNING: locomo: for 100 % of the questions no more than k=5 items are stored" in err
     _, _, err = run("cortex-eval", "--binary", program(2), "--benchmark", "locomo", "--k", "1", "--accumulate")
     assert "has recall@1 of 9.1%" in err
     assert "no more than" not in err
