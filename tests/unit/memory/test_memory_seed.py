@@ -147,7 +147,7 @@ def test_what_cannot_fail_is_not_left_uncommented(run, program):
     assert "locomo: a store that gives 5 items back at random has recall@5 of 100 %" in err
     assert "WARNING: locomo: for 100 % of the questions no more than k=5 items are stored" in err
     _, _, err = run("cortex-eval", "--binary", program(2), "--benchmark", "locomo", "--k", "1", "--accumulate")
-    assert "has recall@1 of 9.1%" in err
+    assert "has recall@1 of 9.1 %" in err
     assert "no more than" not in err
 
 
