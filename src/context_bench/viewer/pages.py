@@ -258,9 +258,7 @@ class RowView:
 
 
 class Library:
-    """Reads one store; `named`: as commands must name it. Orders of rows are kept at 8 bytes a row, at most 16 of them;
-    searches, of up to 1,000 hits, at most 6.
-    """
+    """Reads one store; `named`: as commands must name it. Keeps 16 orders of rows (8 bytes a row), 6 searches."""
 
     def __init__(self, store: Store, named: str = "") -> None:
         self.store, self.named = store, named

@@ -227,9 +227,7 @@ def _interval(drawing: Drawing, axis: Axis, figure: Figure, y: float, color: str
 
 
 def draw_forest(chart: Chart, width: int) -> Drawing:
-    """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring
-    where it is open.
-    """
+    """Intervals as rules, differences as marks: disc for a good verdict, square for a bad one, ring for an open one."""
     gaps, part = chart.of(Gap)[:MOST], "kind" if chart.id == "forest-types" else "dataset"
     names = ShownNames([gap.name for gap in gaps], chart.names)
     lines, places = _lines(gaps, names, brief=narrow(width))
