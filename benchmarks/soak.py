@@ -10,7 +10,7 @@ a judge, a viewer that is browsed all the while. Phases, by their share of the t
 first):
 
 * 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.7, and 40 minutes at least if 30 are asked for: first a round that nothing but the provider disturbs shows the
+* 0.7, and 50 minutes at least if 30 are asked for: first a round that nothing but the provider disturbs shows the
   pace, and the tap is warmed with requests of nobody's; then comes one long round in one process, with the provider's
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
@@ -60,7 +60,7 @@ KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and unti
 UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
 #: Minutes at least of the long round, if 30 are asked for: a quarter goes until it is warm, and of less than thirty a
 #: slope's interval is too wide.
-LONG, IF_ASKED = 40.0, 30.0
+LONG, IF_ASKED = 50.0, 30.0
 REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
 MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
@@ -70,7 +70,7 @@ VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
 BROWSED, ALONE = 20.0, 35.0
 #: Requests (a judge's apart) after which what a run remembers of texts, bodies and rows has filled its room, and its
 #: heap has the holes that it will have.
-RUN_WARM = 24_000
+RUN_WARM = 32_000
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
 
 

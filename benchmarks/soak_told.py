@@ -10,10 +10,11 @@ from typing import Any
 from soak_watch import Kind
 
 BILL = {
-    "wire": ("billed",),
+    "wire": ("billed", "source"),
     "usage": ("input_tokens", "output_tokens", "total_tokens", "cost_usd", "cost"),
-    "metadata": ("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd"),
+    "metadata": ("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd", "forwarded_source"),
 }  # by part of a row, what comes of the provider's usage
+BILLS = (("wire", "billed"), ("usage", "input_tokens"))  # of a row: what a tap saw of its bill, and what we were told
 ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
 
 
@@ -42,7 +43,7 @@ def compared(disturbed: str, calm: str) -> Compared:
 
     A stream that stalls after its answer and before its bill is a whole answer that nobody can price: such a row has no
     usage, and what is summed over bills of its arm is left out of the comparison, notes on what is bought for its price
-    among it.
+    among it. Where the bill came as far as the tap and not to us, the wire has it and the row has no usage.
     """
     one, other = json.loads(disturbed), json.loads(calm)
     unbilled = _leave_out_bills(one, other)
@@ -54,7 +55,7 @@ def compared(disturbed: str, calm: str) -> Compared:
 def _leave_out_bills(one: dict[str, Any], other: dict[str, Any]) -> int:
     """Take the bills of rows that have none in `one` out of both reports, with their arms' sums; their number."""
     pairs = list(zip(one.get("rows", []), other.get("rows", []), strict=False))
-    rows = [(a, b) for a, b in pairs if "billed" not in a.get("wire", {}) and "billed" in b.get("wire", {})]
+    rows = [(a, b) for a, b in pairs if any(_has(b, *bill) and not _has(a, *bill) for bill in BILLS)]
     for a, b in rows:
         for row in (a, b):
             for part, names in BILL.items():
@@ -67,6 +68,10 @@ def _leave_out_bills(one: dict[str, Any], other: dict[str, Any]) -> int:
         for report in (one, other):
             report["notes"] = [note for note in report.get("notes", ()) if "at its price" not in note]
     return len(rows)
+
+
+def _has(row: Mapping[str, Any], part: str, name: str) -> bool:
+    return (row.get(part) or {}).get(name) is not None
 
 
 def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -> None:
