@@ -14,7 +14,10 @@ import pytest
 
 from context_bench.cli.app import run_line
 from context_bench.engine import list_runs, open_store, rows
+from context_bench.engine.store.browsing import Place
+from context_bench.viewer.pages import Library
 
+ARMS = ("oracle", "full_context", "bm25")  # the first two do not rank
 READER = "py:context_bench.testing.lab_reader:LabReader"
 LAB = (
     "memory",
@@ -141,6 +144,18 @@ def test_without_a_reader_retrieval_is_measured_against_word_search(place, capsy
         assert not ranked & (found["estimates"][name].keys() | found["summary"][name].keys())
         assert "evidence_recall" in found["estimates"][name]
         assert name not in {one["system"] for one in found["comparisons"]}
+    assert run_line(["show", "last", "--output", "html", "--out", "x.html"]) == 0
+    block = json.loads(re.search(r'id="row-data"[^>]*>(.*?)</script>', (place / "x.html").read_text(), re.DOTALL)[1])
+    titles = [column["title"] for column in block["columns"]]
+    shown = {system: {row[titles.index("mrr")] is None for row in block["rows"] if row[0] == system} for system in ARMS}
+    assert shown == {"oracle": {True}, "full_context": {True}, "bm25": {False}}
+    with open_store(place / ".context-bench" / "store.db") as store:
+        library = Library(store)
+        run = library.run(list_runs(store)[0].name)
+        for arm, system in run.systems:
+            kept = library.row_at(run, Place(arm, 0, 0)).scores
+            assert ("mrr" in kept) == (system not in ARMS[:2]), system
+            assert "evidence_recall" in kept
     assert not any("f1" in row["scores"] for row in found["rows"])
     assert {row["metadata"]["qa_type"] for row in found["rows"]} == {
         "single",

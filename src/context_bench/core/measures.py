@@ -37,16 +37,20 @@ def percent(share: float) -> str:
 
 
 def dollars(value: float) -> str:
-    """US dollars wherever they are printed: `$12.40`, `$0.0567`, `$0.0000123`."""
+    """US dollars wherever they are printed: `$12.40`, `$0.0567`, `$0.00281`: three digits at least that tell something,
+    so that what is saved of a small bill is seen.
+    """
     size = abs(value)
-    digits = 2 if size >= 1 or size == 0 else 4 if size >= 0.001 else min(15, 2 - math.floor(math.log10(size)))
+    digits = 2 if size >= 1 or size == 0 else 4 if size >= 0.01 else min(15, 2 - math.floor(math.log10(size)))
     return f"{'-' if value < 0 else ''}${size:,.{digits}f}"
 
 
 def took(seconds: float) -> str:
-    """A measured time wherever it is printed: `0.3 ms`, `0.420 s`, `48.6 s`, `4 min 23 s`, `2 h 5 min`."""
-    if 0 < abs(seconds) < 0.00995:  # what would be 0.000 s to three digits is a time all the same
-        return f"{1000 * seconds:,.1f} ms" if abs(seconds) >= 0.00005 else "<0.1 ms"
+    """A measured time wherever it is printed: `0.3 ms`, `420 ms`, `1.204 s`, `48.6 s`, `4 min 23 s`, `2 h 5 min`."""
+    if abs(seconds) < 0.9995:
+        if 0 < abs(seconds) < 0.00005:
+            return "<0.1 ms"
+        return f"{1000 * seconds:.{1 if 0 < abs(seconds) < 0.00995 else 0}f} ms"
     if abs(seconds) < 59.95:
         return f"{seconds:,.{3 if abs(seconds) < 10 else 1}f} s"
     minutes, rest = divmod(round(abs(seconds)), 60)

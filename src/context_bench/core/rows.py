@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
 from typing import Any, Protocol, TypeVar
@@ -274,6 +274,11 @@ def unranked(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> frozen
     if not kinds:
         return frozenset()
     return frozenset(name for name, own in roles_in(manifest, systems).items() if own.kind in kinds)
+
+
+def in_order(row: EvalRow, unordered: Collection[str]) -> EvalRow:
+    """The row as it is shown: of systems in `unordered` (`unranked`) without scores of the order of hits."""
+    return next(without_ranks([row])) if row.system in unordered else row
 
 
 def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:

@@ -297,7 +297,7 @@ def _unscored(scores: Mapping[str, Scores], memories: Sequence[str]) -> list[str
     return notes
 
 
-def _text(estimate: Estimate, form: Callable[[float], str] = "{:.2f}".format) -> str:
+def _text(estimate: Estimate, form: Callable[[float], str] = "{:.3f}".format) -> str:
     ends = (estimate.low, estimate.high)
     interval = "" if None in ends else f" [{', '.join(form(end) for end in ends if end is not None)}]"
     return form(estimate.value) + interval

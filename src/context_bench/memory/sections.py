@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.core.families import RowPart, StoredRow
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
-from context_bench.core.rows import RowTally, of_rank, score, unranked, without_ranks
+from context_bench.core.rows import RowTally, in_order, of_rank, score, unranked
 from context_bench.memory.evaluators.retrieval import GoldTurns
 from context_bench.memory.figures import harms, setup_figures
 from context_bench.memory.metrics.memory_metrics import AbstentionRates, MemoryCost, is_first
@@ -80,8 +80,7 @@ def _passes(context: ReportContext, threshold: float) -> dict[str, _Pass]:
     without = unranked(context.result.manifest, context.systems)
     passes: dict[str, _Pass] = {}
     for row in context.result.rows:
-        if row.system in without:
-            row = next(without_ranks([row]))
+        row = in_order(row, without)
         if row.system not in passes:
             passes[row.system] = _Pass(MemoryCost(answers, threshold).tally(), AbstentionRates(answers).tally())
         own = passes[row.system]

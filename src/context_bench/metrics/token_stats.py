@@ -21,7 +21,8 @@ METRICS = {
 }
 MEASURES = {
     "compression_ratio": {"unit": "share", "better": "higher", "place": "tokens"},
-    "mean_input_tokens mean_output_tokens": {"unit": "tokens", "better": "lower", "place": "tokens"},
+    "mean_input_tokens": {"unit": "tokens", "better": "lower", "place": "tokens", "about": "of a prompt as sent"},
+    "mean_output_tokens": {"unit": "tokens", "better": "lower", "place": "tokens", "about": "of a prompt as forwarded"},
     "pareto_rank": {"unit": "count", "better": "lower"},
 }
 

@@ -63,43 +63,53 @@ def _exchange(it: ShownExchange) -> Iterator[str]:
         yield f'<p class="counts">{escape(it.sentence)}</p>\n'
     if it.why:
         yield f'<p class="why">{escape(visible(it.why, 400))}</p>\n'
+    beside = it.altered and it.sides == "both"
     if it.messages or it.changed:
-        if it.altered and it.sides == "both":
+        if beside:
             yield _SIDES
         elif it.sides != "both":
             yield f'<p class="about">{"As sent:" if it.sides == "sent" else "As forwarded:"}</p>'
     for change in it.changed:
-        yield from _message(change, it.same)
+        yield from _message(change, it.same, beside)
     for each in it.messages:
-        yield from _unchanged(each, it.same) if isinstance(each, Unchanged) else _message(each, it.same)
+        if isinstance(each, Unchanged):
+            yield from _unchanged(each, it.same, beside)
+        else:
+            yield from _message(each, it.same, beside)
     yield "</section>\n"
 
 
-def _unchanged(it: Unchanged, same: str) -> Iterator[str]:
+def _unchanged(it: Unchanged, same: str, beside: bool) -> Iterator[str]:
     said = f"… {escape(it.title)}: {_words(it.words, same)}"
     if not it.messages:
         yield f'<p class="same">{said}</p>\n'
         return
     yield f'<details class="same"><summary>{said}</summary>'
     for each in it.messages:
-        yield from _message(each, same)
+        yield from _message(each, same, beside)
     yield "</details>\n"
 
 
-def _message(it: ShownMessage, same: str) -> Iterator[str]:
+def _message(it: ShownMessage, same: str, beside: bool) -> Iterator[str]:
     role = f'<span class="role">{escape(visible(it.role, 60))}</span>' if it.role else ""
     badges = "".join(f' <span class="badge">{escape(visible(badge, 100))}</span>' for badge in it.badges)
     yield f'<div class="message {it.state}">\n<h6>{escape(it.title)} {role}{badges}</h6>\n'
     for place, row in enumerate(it.rows):
-        yield _row(it, row, place == 0, same)
+        yield _row(it, row, same, (place == 0, beside))
     yield "</div>\n"
 
 
-def _row(it: ShownMessage, row: Sequence[TextPiece], is_first: bool, same: str) -> str:
+def _row(it: ShownMessage, row: Sequence[TextPiece], same: str, where: tuple[bool, bool]) -> str:
+    """One row of a message. `where`: is it the first, and do both sides stand beside each other?"""
+    is_first, beside = where
     if row[0].alone:
         return _alone(row[0], same)
     if it.state == "kept":
-        return f'<div class="text whole">{_cell(row, ("kept",), same)}</div>\n'
+        text = _cell(row, ("kept",), same)
+        if not beside:
+            return f'<div class="text whole">{text}</div>\n'
+        note = f'<div class="text forwarded"><span class="none">{same}</span></div>'
+        return f'<div class="pair"><div class="text sent">{text}</div>{note}</div>\n'
     missing = {"added": "not sent", "dropped": "not forwarded"}.get(it.state)
     note = f'<span class="none">{missing}</span>' if is_first and missing else ""
     left = f"{note if it.state == 'added' else ''}{_cell(row, _BOTH, same)}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.core.rows import in_order, unranked
 from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.cards import store_option
 from context_bench.reports.detail import detail_html, placed
@@ -59,7 +60,7 @@ def row_data(page: Page) -> RowData:
         "details": details.places,
         "size": PER_CHUNK,
     }
-    rows = [_cells(row, page, facts.used) for row in islice(page.rows, MOST_ROWS)]
+    rows = [_cells(in_order(row, facts.unordered), page, facts.used) for row in islice(page.rows, MOST_ROWS)]
     if len(rows) > PLAIN_ROWS:
         data["packed"] = packed(_json(rows))
     else:
@@ -82,13 +83,14 @@ def _json(value: Any) -> str:
 
 @dataclass(slots=True)
 class _Facts:
-    """Facts from one pass over the rows: the columns worth showing, and of each row whether it failed and whether it
-    was changed.
+    """Facts from one pass over the rows: the columns worth showing, of each row whether it failed and whether it was
+    changed; and the systems whose hits have no order.
     """
 
     used: list[str]
     failed: bytearray
     changed: bytearray
+    unordered: frozenset[str]
 
     @classmethod
     def of(cls, page: Page) -> _Facts:
@@ -107,7 +109,8 @@ class _Facts:
             "shape": len(shapes) > 1,
             "trial": len(trials) > 1,
         }
-        return cls([name for name in _TEXT_COLUMNS if shown[name]], failed, differs)
+        used = [name for name in _TEXT_COLUMNS if shown[name]]
+        return cls(used, failed, differs, unranked(page.manifest, page.systems))
 
 
 def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
@@ -195,7 +198,10 @@ class _Details:
         self.places, self.chunks, self.cut = [-1] * len(facts.failed), [], False
         self.left_out = len(facts.failed) - len(chosen) if page.details is not None else 0
         room = _ByteBudget(PACKED_BYTES, len(chosen))
-        made = [(key, place, self._fitting(page, row, room)) for key, place, row in _in_order(page, chosen)]
+        made = [
+            (key, place, self._fitting(page, in_order(row, facts.unordered), room))
+            for key, place, row in _in_plan_order(page, chosen)
+        ]
         made.sort(key=lambda entry: entry[0])  # rows of one example side by side: what they share is packed once
         for start in range(0, len(made), PER_CHUNK):
             part = made[start : start + PER_CHUNK]
@@ -238,7 +244,7 @@ def _chosen(facts: _Facts, *, everything: bool) -> set[int]:
     return set([*failed, *changed_ones, *others][:most])
 
 
-def _in_order(page: Page, chosen: set[int]) -> Iterator[tuple[tuple[str, str, int], int, EvalRow]]:
+def _in_plan_order(page: Page, chosen: set[int]) -> Iterator[tuple[tuple[str, str, int], int, EvalRow]]:
     last = max(chosen, default=-1)
     for place, row in enumerate(islice(page.rows, last + 1)):
         if place in chosen:

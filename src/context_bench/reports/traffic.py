@@ -230,7 +230,10 @@ def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict
         for column in _MONEY
     ]
     cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
-    table = declared_table("money", titled, lines, about=_about_money(manifest, cached))
+    about = _about_money(manifest, cached)
+    if any(facts["saved"] is None and facts["n"] for label, facts in lines if label != report.baseline):
+        about += " Saved: where both were paid for on as many examples."
+    table = declared_table("money", titled, lines, about=about)
     return section_of("money", "Money and cache" if cached or written else "Money", table)
 
 

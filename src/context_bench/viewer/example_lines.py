@@ -15,6 +15,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.core.rows import unranked
 from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, row_lists
 from context_bench.engine.store.browsing import ListedRun, Place
@@ -31,14 +32,15 @@ _CHUNK = 200  # rows or lines that are read at once for a download
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """Rules a run judges by: `score` (`""`: it names none), least value that passes, (system, baseline) pairs, and
-    which systems are controls.
+    """Rules a run judges by: `score` (`""`: it names none), least value that passes, (system, baseline) pairs, which
+    systems are controls, and whose hits have no order.
     """
 
     score: str = ""
     passes: float = PASSES
     pairs: tuple[tuple[str, str], ...] = ()
     controls: frozenset[str] = frozenset()
+    unordered: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, manifest: Mapping[str, Any]) -> Standard:
@@ -57,7 +59,7 @@ class Standard:
         least = options.get("threshold")
         passes = float(least) if isinstance(least, int | float) else PASSES
         controls = frozenset(str(name) for cell in cells for name in cell.get("controls") or [])
-        return cls(score, passes, tuple(dict.fromkeys(pairs)) if score else (), controls)
+        return cls(score, passes, tuple(dict.fromkeys(pairs)) if score else (), controls, unranked(manifest))
 
     def held(self, system: str = "") -> tuple[tuple[str, str], ...]:
         """The pairs that say what was lost and gained: those of `system`; without one, of all that are no controls."""

@@ -1,7 +1,6 @@
 """The viewer's pages: their content, read from the store in threads and cached, and its HTML.
 
-Runs, rows, one row with its neighbours; queries. Everything is escaped by the templates, and outside text goes through
-`visible` as in every report.
+Everything is escaped by the templates, and outside text goes through `visible` as in every report.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from markupsafe import Markup
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.machine import quoted
 from context_bench.core.records import EvalRow, not_compared
+from context_bench.core.rows import in_order
 from context_bench.engine import list_watches, run_of
 from context_bench.engine.store import Store, browsing, row_lists
 from context_bench.engine.store.browsing import ListedRun, Live, Place
@@ -326,7 +326,8 @@ class Library:
             self._add_lines(page, order)
             return page
         some = [Place.unpack(packed) for packed in order[(page.page - 1) * PAGE : page.page * PAGE]]
-        page.rows = row_lists.rows_at(self.store, run, some)
+        rows, shown = row_lists.rows_at(self.store, run, some), page.standard.unordered
+        page.rows = [(place, in_order(row, shown)) for place, row in rows]
         page.texts = row_lists.texts_at(self.store, run, some)
         page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
         return page
@@ -407,7 +408,7 @@ class Library:
         found = row_lists.rows_at(self.store, run, [place]) if max(place) < 1 << 32 and place.arm < 1 << 15 else []
         if not found:
             raise UnknownName("row", str(place), [])
-        return found[0][1]
+        return in_order(found[0][1], self._standard(run).unordered)
 
     def pair(self, one: tuple[str, Place], other: tuple[str, Place]) -> list[RowView]:
         """Two rows, of one run or of two."""

@@ -189,21 +189,21 @@ def test_random_picks_that_reach_everything_or_are_not_beaten() -> None:
     poor = [{"recall_at_5": float(n % 3 == 0)} for n in range(24)]
     said = notes({"good": good, "poor": poor, "random": poor})
     assert len(said) == 1
-    assert said[0].startswith("Not shown to be better than random picks (0.33 ")
-    assert said[0].split(": ")[1].startswith("poor 0.33")
+    assert said[0].startswith("Not shown to be better than random picks (0.333 ")
+    assert said[0].split(": ")[1].startswith("poor 0.333")
     assert "good" not in said[0]
     assert notes({"good": good, "random": good})[0].startswith("Random picks reach recall_at_5 = 1.00")
 
 
 def test_sessions_where_there_are_no_items() -> None:
     same = [{"session_recall_at_5": 0.9}] * 24
-    assert "session_recall_at_5 = 0.90" in notes({"m": same, "random": same})[0]
+    assert "session_recall_at_5 = 0.900" in notes({"m": same, "random": same})[0]
 
 
 def test_a_reader_that_shows_nothing() -> None:
     weak = [{"f1": float(n % 5 == 0)} for n in range(24)]
     said = notes({"m": weak, "oracle": weak, "none": weak})
-    assert "f1 = 0.21" in said[0]
+    assert "f1 = 0.208" in said[0]
     assert any("answer better with the evidence than without" in one for one in said)
     strong = [{"f1": 1.0}] * 24
     assert not notes({"m": strong, "oracle": strong, "none": [{"f1": 0.0}] * 24})
@@ -213,7 +213,7 @@ def test_a_reader_that_shows_nothing() -> None:
 def test_a_whole_conversation_of_which_the_reader_makes_nothing_is_no_ceiling():
     of = {"m": [{"f1": 0.3}] * 4, "none": [{"f1": 0.1}] * 4}
     (said,) = (note for note in notes({**of, "full_context": [{"f1": 0.1}] * 4}) if "whole conversation" in note)
-    assert "f1 = 0.10, without any 0.10" in said
+    assert "f1 = 0.100, without any 0.100" in said
     assert "no ceiling" in said
     assert not any("no ceiling" in note for note in notes({**of, "full_context": [{"f1": 0.2}] * 4}))
 
@@ -224,8 +224,8 @@ def test_a_whole_conversation_that_does_no_worse() -> None:
     )
     assert len(said) == 1
     assert "1,234 tokens a question" in said[0]
-    assert "m 0.50" in said[0]
-    assert "n 0.90" not in said[0]
+    assert "m 0.500" in said[0]
+    assert "n 0.900" not in said[0]
 
 
 def test_harm_is_said() -> None:

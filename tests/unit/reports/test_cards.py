@@ -11,6 +11,7 @@ import pytest
 from context_bench.core.lazy import registry
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
+from context_bench.reports.html_page import render as render_html
 from context_bench.reports.page import Card, Figure
 from context_bench.reports.renderers import page_from, page_text
 from context_bench.reports.visible_text import command_on
@@ -31,6 +32,12 @@ def test_systems_of_the_user_have_cards_and_controls_one_line(result: Result) ->
     assert [card.system for card in page.cards] == ["kompact", "headroom"]
     assert page.checks.startswith("The checks worked: ")
     assert "no context (none)" in page.checks
+
+
+def test_where_only_controls_ran_the_page_says_so(result: Result) -> None:
+    told = "Only controls ran"
+    assert told in render_html(replace(build_page(result), cards=[], headline=[]))
+    assert told not in render_html(build_page(result))
 
 
 @pytest.mark.parametrize(

@@ -503,14 +503,15 @@ def test_shares_money_and_times_are_rounded_in_one_place() -> None:
     money = {
         0.0: "$0.00",
         0.0000123: "$0.0000123",
+        0.002814: "$0.00281",
         0.05671: "$0.0567",
         -0.5: "-$0.5000",
         12.4: "$12.40",
         1e4: "$10,000.00",
     }
     assert {value: dollars(value) for value in money} == money
-    times = {0.0: "0.000 s", 0.00001: "<0.1 ms", 0.0003: "0.3 ms", 0.42: "0.420 s", 48.61: "48.6 s", 263: "4 min 23 s"}
-    times |= {59.97: "1 min 0 s", 7500: "2 h 5 min"}
+    times = {0.0: "0 ms", 0.00001: "<0.1 ms", 0.0003: "0.3 ms", 0.42: "420 ms", 1.2: "1.200 s"}
+    times |= {48.61: "48.6 s", 263: "4 min 23 s", 59.97: "1 min 0 s", 7500: "2 h 5 min"}
     assert {value: took(value) for value in times} == times
     assert Figure(0.876, "share").short == percent(0.876)
     assert Figure(0.05671, "usd").short == dollars(0.05671)

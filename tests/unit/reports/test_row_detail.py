@@ -150,6 +150,16 @@ def test_many_unchanged_messages_are_one_fold():
     assert "… messages 1 to 40: 80 words unchanged" in detail_text(row(), told)
 
 
+def test_beside_a_change_an_unchanged_message_is_said_to_be_so():
+    shown = html({"exchanges": [exchange(["kept as it is", "one two"], ["kept as it is", "one"])]})
+    kept = re.search(r'class="message kept">(.*?)</div>\n</div>', shown, re.DOTALL)[1]
+    assert re.findall(r'class="text (\w+)">(.*?)</div>', kept) == [
+        ("sent", "kept as it is"),
+        ("forwarded", '<span class="none">unchanged</span>'),
+    ]
+    assert ">unchanged<" not in html({"exchanges": [exchange(["kept as it is"], ["kept as it is"])]})
+
+
 @pytest.mark.parametrize("limit", [0, 120, 1000, 4000])
 def test_the_limit_holds_and_says_what_is_cut(limit):
     texts = [" ".join(f"word{n}" for n in range(2000) if n % step) for step in (3, 7)]

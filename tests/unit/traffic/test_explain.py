@@ -250,6 +250,8 @@ def test_a_page_has_drawings_that_a_telephone_shows_whole(tmp_path: Path) -> Non
     )
     assert len(wide) == len(narrow) >= 1
     assert max(narrow) <= 390 < min(wide)
+    kinds = page.partition("Where the tokens went: ")[2].partition("</table>")[0]
+    assert re.findall(r' data-of="([^"]*)"', kinds)[:7] == ["new", "again", "billed", "cached", "reply", "$", "of $"]
 
 
 def test_names_of_ones_own_are_numbered_alike() -> None:

@@ -91,7 +91,11 @@ function dataRow({ cells, at }) {
     button.addEventListener("click", () => toggle(at));
   }
   row.id = "row-" + at;
-  cells.forEach((value, n) => row.append(named(make("td", undefined, kindOf(columns[n], "id")), cellText(value, columns[n]))));
+  cells.forEach((value, n) => {
+    const text = cellText(value, columns[n]), cell = make("td", undefined, kindOf(columns[n], "id") + (text === "—" ? "" : " filled"));
+    cell.dataset.of = columns[n].title;
+    row.append(named(cell, text));
+  });
   return row;
 }
 function renderTable() {
@@ -103,7 +107,8 @@ function renderTable() {
     if (open.has(entry.at)) body.append(detailRow(entry.at));
   }
   if (!shown.length) body.appendChild(make("tr")).appendChild(make("td", "No row fits the filter.", "empty")).colSpan = columns.length + 1;
-  $("count").textContent = shown.length.toLocaleString("en-US") + " of " + rowData.length.toLocaleString("en-US") + " rows, page " + (page + 1) + " of " + pages.toLocaleString("en-US");
+  const some = shown.length < rowData.length ? shown.length.toLocaleString("en-US") + " of " : "";
+  $("count").textContent = some + rowData.length.toLocaleString("en-US") + " rows, page " + (page + 1) + " of " + pages.toLocaleString("en-US");
   $("page").value = page + 1;
   $("page").max = pages;
   $("previous").disabled = page === 0;

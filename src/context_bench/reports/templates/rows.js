@@ -2,7 +2,8 @@
 function fitScores(table, all) {
   const rows = [...table.rows], head = rows[0].cells, box = table.parentElement;
   for (const cell of table.querySelectorAll(".away")) cell.classList.remove("away");
-  for (let n = head.length - 1; n >= 0 && !all && box.scrollWidth > box.clientWidth; n--) {
+  const room = matchMedia("(max-width: 46rem)").matches ? 8 : Infinity; // there the cells stand in lines
+  for (let n = head.length - 1; n >= 0 && !all && (n >= room || box.scrollWidth > box.clientWidth); n--) {
     if (!head[n].classList.contains("spare")) continue;
     for (const row of rows) if (row.cells.length === head.length) row.cells[n].classList.add("away");
   }

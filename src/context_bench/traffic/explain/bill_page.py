@@ -327,7 +327,12 @@ _STYLE = (
     ".answer{font-size:1.25rem;font-weight:600}"
     "td+td{white-space:nowrap}.words td{white-space:normal}"
     "@media screen and (max-width:40rem){body{margin:1rem auto}h1{font-size:1.4rem}h2{font-size:1.15rem}"
-    "th,td{padding:.2rem .35rem}.wide{display:none}}"
+    "th,td{padding:.2rem .35rem}.wide{display:none}"
+    ".figures,.figures tbody{display:block}.figures thead{position:absolute;clip-path:inset(50%)}"
+    ".figures tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(4.4rem,1fr));gap:.2rem .6rem;"
+    "padding:.5rem 0;border-bottom:1px solid #8884}.figures td{border:0;padding:0;text-align:left}"
+    ".figures td:first-child{grid-column:1/-1;font-weight:600}.figures td+td{white-space:normal}"
+    ".figures td::before{content:attr(data-of);display:block;font-size:.8rem;opacity:.75}}"
     "@media print,(min-width:40.01rem){.narrow{display:none}}"
     "@media print{body{margin:0;padding:0;max-width:none}h1,h2{break-after:avoid}tr,svg{break-inside:avoid}"
     "div{overflow:visible}th,td{padding:.1rem .6rem}}"
@@ -410,11 +415,15 @@ def _sessions(told: Explained) -> Grid:
 
 def _table(grid: Grid) -> str:
     head = "".join(f"<th>{_safe(column)}</th>" for column in grid.columns)
-    body = "".join("<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    heads = [f' data-of="{_safe(column)}"' if place else "" for place, column in enumerate(grid.columns)]
+    body = "".join(
+        f"<tr>{''.join(f'<td{of}>{_safe(cell)}</td>' for of, cell in zip(heads, row, strict=True))}</tr>"
+        for row in grid.rows
+    )
     about = f"<p>{_safe(grid.about)}</p>" if grid.about else ""
-    kind = ' class="words"' if grid.words else ""
+    kind = "words" if grid.words else "figures"  # which a telephone shows as blocks of named figures
     title = f"<h2>{_safe(grid.title)}</h2>"
-    return f"{title}<div><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{about}"
+    return f"{title}<div><table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{about}"
 
 
 def _safe(text: str) -> str:
