@@ -13,6 +13,8 @@ import pytest
 
 from context_bench.__main__ import main
 
+from ..end_to_end.test_watch import free_port
+
 NAMES = [
     "\x1b[31mred\x1b]0;title\x07",
     "\x1b[2J",
@@ -52,6 +54,8 @@ NAMES = [
 ]
 #: Only within a value that no argument can hold.
 IN_DATA = [*NAMES, "nul\x00byte", ""]
+#: What `trace score` keeps in its folder, whatever the tasks are called.
+KEPT = {"rows.jsonl", "appendix_minimal_per_task_log.csv", "summary.json", "summary.md", "report.html", "store.db"}
 _ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _FORMULA = re.compile(r'(?:^|,)"?[=+@-]', re.MULTILINE)
 
@@ -154,3 +158,66 @@ def test_sessions_tools_and_models_of_logs(folder: Path, capsys: pytest.CaptureF
     page = Path("page.html").read_text(encoding="utf-8")
     assert _ACTS.search(page) is None
     assert "<script>alert" not in page
+
+
+def conversation(name: str) -> dict[str, object]:
+    """A session whose every name is this one, with facts that probes can ask for."""
+    call = {"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps({name: name})}}
+    facts = [f"The port of depot {n} is {8000 + n}; its file is src/depot_{n}.py." for n in range(12)]
+    turns = [
+        turn
+        for fact in facts
+        for turn in (
+            {"role": "user", "content": f"{name} Note this. {fact}"},
+            {"role": "assistant", "content": f"Noted: {fact}"},
+        )
+    ]
+    more = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": name, "content": name},
+        {"role": "assistant", "content": "Done."},
+    ]
+    return {"model": "gpt-4o", "session_id": name, "messages": [*turns[:12], *more, *turns[12:]]}
+
+
+@pytest.mark.parametrize("command", ["replay", "compress"])
+def test_ids_of_sessions_that_are_replayed_or_compressed(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("log.jsonl").write_text("".join(json.dumps(conversation(name)) + "\n" for name in IN_DATA))
+    own = {
+        "replay": ("replay", "log.jsonl", "--controls", "minify", "--upstream", "echo", "--tap", str(free_port())),
+        "compress": ("compress", "run", "log.jsonl", "--system", "head_tail:keep=0.3", "--per-type", "1"),
+    }[command]
+    ends(capsys, *own, "--run", "r", "--store", "s.db", "--quiet")
+    for output in ("table", "html", "markdown", "json", "csv"):
+        ends(capsys, "show", "r", "--full", "--store", "s.db", "--output", output, "--out", output)
+        if output in ("table", "html", "markdown"):
+            text = Path(output).read_text(encoding="utf-8")
+            assert _ACTS.search(text) is None
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+    assert _FORMULA.search(Path("csv").read_text(encoding="utf-8").partition("\n")[2]) is None
+
+
+def test_ids_of_tasks_whose_traces_are_scored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vectors = json.loads((Path(__file__).parents[1] / "vectors" / "traces.json").read_text(encoding="utf-8"))
+    Path("repo.json").write_text(json.dumps(vectors["fixture_repo"]))
+    area = [{"file": "src/calc.py", "start_line": 8, "end_line": 16}]
+    gold = [{"inst_id": name, "repo": name, "language": "python", "init_ctx": area, "add_ctx": []} for name in IN_DATA]
+    Path("gold.jsonl").write_text("".join(json.dumps(each) + "\n" for each in gold))
+    ((file, text),) = vectors["same_session"]["formats"]["mini_v2"]["files"].items()
+    for number, name in enumerate(NAMES[::2]):
+        place = Path("logs", str(number), file)
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+        line = ("trace", "score", "--gold", "gold.jsonl", "--repo", "repo.json", "--trace", f"set={place.parent}")
+        ends(capsys, *line, f"--instance={name}", "--out-dir", "out", "--quiet", codes=(0, 2))
+    for path in Path("out").rglob("*"):
+        assert path.name in KEPT
+        if path.suffix in (".md", ".html"):
+            text = path.read_text(encoding="utf-8")
+            assert _ACTS.search(text) is None
+            assert "<script>alert" not in text
+        if path.suffix == ".csv":
+            assert _FORMULA.search(path.read_text(encoding="utf-8").partition("\n")[2]) is None
