@@ -28,6 +28,8 @@ from context_bench.shell.repo import FilesByPath
 __all__ = ["Budget", "Ranges", "Read", "ShellReads", "read_shell"]
 
 _LONGEST = 200_000
+#: What may be the name of a file before the number of a line, and that number alone, which is found much sooner.
+_NAMED, _NUMBER = re.compile(r"^([^:\n]+?)[:-]\d{1,7}[:-]", re.M), re.compile(r"[:-]\d{1,7}[:-]")
 
 
 def read_shell(
@@ -132,7 +134,8 @@ def _from_output(found: ShellReads, files: Files, stream: LineStream, output: st
         return
 
     names: dict[str, str] = {}
-    for token in dict.fromkeys(re.findall(r"^([^:\n]+?)[:-]\d{1,7}[:-]", output[:1_000_000], re.M)):
+    beginning = output[:1_000_000]
+    for token in dict.fromkeys(_NAMED.findall(beginning) if _NUMBER.search(beginning) else ()):
         path = files.resolve(token)
         if path and files.is_file(path):
             names[token] = path
@@ -145,4 +148,4 @@ def _from_output(found: ShellReads, files: Files, stream: LineStream, output: st
     found.provenance = (
         "output_numbered" if shown.how == "output_numbered" else "output_matched" if shown.lines else "command"
     )
-    found.listed = tuple(files.named(output[:1_000_000].split("\n")[:20_000]))
+    found.listed = tuple(files.named(beginning.split("\n")[:20_000]))

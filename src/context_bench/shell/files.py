@@ -46,7 +46,7 @@ _SYSTEM = re.compile(r"/(?:usr|etc|proc|sys|dev|opt|tmp|var|lib|lib64|bin|sbin|r
 _LARGE = 16 << 20
 _KEPT = 256
 _LONGEST = 10_000
-_DRIVE = re.compile(r"([A-Za-z]):/")
+_DRIVE, _ON_DRIVE = re.compile(r"([A-Za-z]):/"), re.compile(r"[A-Za-z]:[\\/]")
 #: Where the repository lies when its real place is not known.
 ROOT = "/\x01"
 
@@ -73,6 +73,7 @@ class Tree:
         self.tails: dict[str, list[str]] | None = None
         #: Names of the files, without their folders.
         self.names = frozenset(path.rpartition("/")[2] for path in self.paths)
+        self.letters = _last_letters(self.names)
 
     def with_files_of(self, repo: FilesByPath) -> Tree:
         """The same paths with the files of another repository."""
@@ -100,6 +101,11 @@ class Tree:
         ends = self.tails.get("/".join(path.rsplit("/", 2)[-2:]), [])
         fits = [known for known in ends if ("/" + path).endswith("/" + known)]
         return fits[0] if len(ends) == 1 and len(fits) == 1 else None
+
+
+def _last_letters(names: Collection[str]) -> frozenset[str]:
+    """The last letters of lines that can name one of these files, or a folder."""
+    return frozenset(name[-1:] for name in names) | frozenset("./\\")
 
 
 _TREES: WeakKeyDictionary[FilesByPath, Tree] = WeakKeyDictionary()
@@ -161,8 +167,8 @@ class Files:
         """`output`: what was printed; where nobody knows which files there are, it says which there are not."""
         self.budget = budget or Budget()
         self.tree = tree_of(repo) if repo is not None else None
-        cwd = cwd.replace("\\", "/") if re.match(r"[A-Za-z]:[\\/]", cwd) else cwd
-        self.absolute = cwd.startswith("/") or bool(re.match(r"[A-Za-z]:/", cwd))
+        cwd = cwd.replace("\\", "/") if _ON_DRIVE.match(cwd) else cwd
+        self.absolute = cwd.startswith("/") or bool(_DRIVE.match(cwd))
         base = root.replace("\\", "/") if root is not None else cwd if self.absolute else ROOT
         self.root = posixpath.normpath(base) if base else ROOT
         self.cwd: str | None = posixpath.normpath(cwd if self.absolute else posixpath.join(self.root, cwd))
@@ -240,12 +246,15 @@ class Files:
         """
         if self.tree is None:
             return []
-        names = (
-            self.tree.names | {path.rpartition("/")[2] for path in self.written} if self.written else self.tree.names
-        )
+        names, letters = self.tree.names, self.tree.letters
+        if self.written:
+            names = names | {path.rpartition("/")[2] for path in self.written}
+            letters = _last_letters(names)
         found: dict[str, None] = {}
         for line in lines:
             word = line.strip()
+            if word[-1:] not in letters:
+                continue
             end = word.replace("\\", "/").rstrip("/").rpartition("/")[2]
             if (end in names or end in (".", "..")) and (path := self.resolve(word)) and self.is_file(path):
                 found[path] = None

@@ -131,7 +131,7 @@ class UnknownLines(NamedTuple):
 
 Part = FileLine | UnknownLines
 _LINES = {FileLine}
-_REST = itemgetter(FileLine._fields.index("rest"))
+_TEXT, _REST = (itemgetter(FileLine._fields.index(name)) for name in ("text", "rest"))
 
 
 def all_lines(parts: Sequence[Part]) -> bool:
@@ -167,8 +167,7 @@ class LineStream:
     def texts(self) -> list[FileLine]:
         """The parts if all are lines whose text and number are known, else `Unknown`."""
         lines = self.lines()
-        if any(line.text is None or line.rest for line in lines):
-            raise Unknown
+        give_up_if(None in map(_TEXT, lines) or any(map(_REST, lines)))
         return lines
 
     def files(self) -> list[str]:
@@ -292,7 +291,7 @@ class ParsedOptions:
     rest: list[str] = field(default_factory=list)
 
     def has(self, *names: str) -> bool:
-        return any(name in self.given for name in names)
+        return not self.given.keys().isdisjoint(names)
 
     def get(self, *names: str) -> str | None:
         """The value given last under any of the names."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from itertools import groupby
 
 from context_bench.shell.files import Tree
@@ -121,9 +122,17 @@ class OutputReader:
 
     def __init__(self, tree: Tree, resolve: dict[str, str], stream: LineStream) -> None:
         self.tree, self.names, self.stream = tree, resolve, stream
-        self.candidates = stream.files()
-        self.weak = {part.path for part in stream.parts if isinstance(part, UnknownLines) and part.weak}
         self.effort = _EFFORT
+
+    @cached_property
+    def candidates(self) -> list[str]:
+        """The files whose lines the command let through."""
+        return self.stream.files()
+
+    @cached_property
+    def weak(self) -> set[str | None]:
+        """Those of them that it only named."""
+        return {part.path for part in self.stream.parts if isinstance(part, UnknownLines) and part.weak}
 
     def read(self, output: str) -> ShownLines:
         """The lines of files that are in it."""

@@ -350,10 +350,12 @@ def sed(call: CommandCall) -> Result:
     out = LineStream()
     groups = [stream for _, stream in streams] if program.separate else [joined(streams)]
     for stream in groups:
-        lines = unrolled(stream, program.highest() + 1, call.files.budget) if unbounded(stream.parts) else stream.parts
-        checked = LineStream(lines, stream.ordered).lines()
-        give_up_if(unbounded(checked[:-1]) or (not stream.ordered and program.counts()))
-        out.extend(LineStream(program.run(checked), stream.ordered))
+        lines = stream.lines()
+        if unbounded(lines):
+            lines = LineStream(unrolled(stream, program.highest() + 1, call.files.budget)).lines()
+            give_up_if(unbounded(lines[:-1]))
+        give_up_if(not stream.ordered and program.counts())
+        out.extend(LineStream(program.run(lines), stream.ordered))
     return out, 2 if status else 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from time import thread_time
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,6 @@ class Shell:
         self.budget = files.budget
         self.variables: dict[str, str] = {}
         self.functions: dict[str, Node] = {}
-        self.words = Words(files, self.variables, self._substituted, self._piped)
         #: Texts that variables or words hold, and the lines they were.
         self.captured: list[tuple[str, LineStream]] = []
         #: What `popd` goes back to.
@@ -95,6 +94,11 @@ class Shell:
         self.left: str | None = None
         self.kinds: set[str] = set()
         self._steps = self._depth = 0
+
+    @cached_property
+    def words(self) -> Words:
+        """Expands words: made when one is met that is not plain, since the two hold each other."""
+        return Words(self.files, self.variables, self._substituted, self._piped)
 
     def source(self, text: str, stdin: LineStream | None = None) -> Result:
         """Run a script."""

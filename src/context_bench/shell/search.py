@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from context_bench.shell.model import (
     CommandCall,
@@ -68,13 +69,12 @@ class LineSearch:
     show: str = "lines"  # or one of `_SHOWN`
 
     def hits(self, texts: list[str], matches: Callable[[str], object]) -> list[int]:
-        found: list[int] = []
-        for at, text in enumerate(texts):
-            if self.most is not None and len(found) >= self.most:
-                break
-            if bool(matches(text.removesuffix("\r") if text.endswith("\r") else text)) != self.inverted:
-                found.append(at)
-        return found
+        found = (
+            at
+            for at, text in enumerate(texts)
+            if bool(matches(text[:-1] if text.endswith("\r") else text)) != self.inverted
+        )
+        return list(islice(found, self.most))
 
     def _around(self, hits: list[int], length: int) -> Iterator[int]:
         """The places of the hits and of the lines around them, each once, in order."""

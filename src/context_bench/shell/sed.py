@@ -198,7 +198,7 @@ class Sed:
         self.quiet = quiet
         self.unknown = False
         try:
-            self.script = Script(script, kind).commands()
+            self.script = _printing(script) or Script(script, kind).commands()
         except Unknown:
             if not self.in_place:
                 raise
@@ -327,6 +327,16 @@ class _State:
             self.lost = True  # too little is left of the line to call it read
         self.line = self.line._replace(text=new)
         return times > 0
+
+
+_PRINTING = re.compile(r"([0-9]{1,9}),([0-9]{1,9})p")
+
+
+def _printing(script: str) -> list[SedCommand]:
+    """The script `A,Bp`, which agents use above all; empty for all others, which are read piece by piece."""
+    if (plain := _PRINTING.fullmatch(script)) is None:
+        return []
+    return [SedCommand("p", SedAddress("line", int(plain[1])), SedAddress("line", int(plain[2])))]
 
 
 def _walk(commands: list[SedCommand]) -> Iterator[SedCommand]:

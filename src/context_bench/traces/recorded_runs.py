@@ -25,7 +25,7 @@ import orjson
 
 from context_bench.core.errors import BadInput, Stop, describe
 from context_bench.core.ledger import current_ledger
-from context_bench.core.machine import opened
+from context_bench.core.machine import bound_arenas, collect_seldom, opened
 from context_bench.core.records import Call, Example
 from context_bench.llm.background import run_sync
 from context_bench.shell.repo import Repo
@@ -432,6 +432,8 @@ _SCORER: TraceScorer | None = None
 
 def _begin(settings: Settings, golds: GoldSet, sha: str) -> None:
     global _SCORER
+    bound_arenas()
+    collect_seldom()
     _SCORER = TraceScorer(settings, golds, sha)
 
 

@@ -67,7 +67,12 @@ def reply_tokens(text: str | None, tool_calls: Sequence[Any], count: Callable[[s
     """Tokens of a reply whose log does not state them: of its text, and of its tool calls as canonical JSON. Thinking
     is not in it.
     """
-    return (count(text) if text else 0) + (count(canonical_json(list(tool_calls))) if tool_calls else 0)
+    return sum(map(count, reply_texts(text, tool_calls)))
+
+
+def reply_texts(text: str | None, tool_calls: Sequence[Any]) -> list[str]:
+    """The texts whose tokens `reply_tokens` counts."""
+    return [*([text] if text else ()), *([canonical_json(list(tool_calls))] if tool_calls else ())]
 
 
 @dataclass(slots=True)

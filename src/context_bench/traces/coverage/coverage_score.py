@@ -220,7 +220,7 @@ def score(
         regions = {"init": gold.init, "add": gold.add}
         out.regions = {name: _levels(surveyor.gold(items), read, policy) for name, items in regions.items() if items}
         out.nonblank = _nonblank(surveyor, wanted, read, policy)
-        _by_turn(out, covers, steps, wanted, policy)
+        _by_turn(out, covers, steps, curve, wanted, policy)
     out.auc = curve.auc()
     out.auc_tokens = auc_over([step.tokens for step in steps], out.steps, 0, tokens)
     out.auc_seconds = auc_over([step.t for step in steps], out.steps, started, ended)
@@ -263,17 +263,24 @@ def _nonblank(surveyor: Surveyor, wanted: Cover, read: Cover, policy: Policy) ->
     return _levels(gold, seen, policy)["line"]
 
 
-def _by_turn(out: Score, covers: Sequence[Cover], steps: Sequence[Selection], wanted: Cover, policy: Policy) -> None:
-    """The curve with all calls of one reply of the model as one step; nothing where the log tells no replies."""
+def _by_turn(
+    out: Score, covers: Sequence[Cover], steps: Sequence[Selection], curve: Curve, wanted: Cover, policy: Policy
+) -> None:
+    """The curve with all calls of one reply of the model as one step; nothing where the log tells no replies. `curve`:
+    that of the calls, which is the same where each reply made one.
+    """
     if not any(step.turn is not None for step in steps):
         return
-    turns: dict[tuple[bool, int], Cover] = {}
+    turns: dict[tuple[bool, int], list[Cover]] = {}
     for number, (cover, step) in enumerate(zip(covers, steps, strict=True)):
-        key = (False, number) if step.turn is None else (True, step.turn)
-        turns.setdefault(key, Cover()).add(cover)
-    curve = Curve(wanted, policy)
-    for cover in turns.values():
-        curve.after(cover)
+        turns.setdefault((False, number) if step.turn is None else (True, step.turn), []).append(cover)
+    if len(turns) < len(steps):
+        curve = Curve(wanted, policy)
+        for made in turns.values():
+            turn = Cover()
+            for cover in made:
+                turn.add(cover)
+            curve.after(turn)
     out.num_turns, out.auc_turns, out.redundancy_turns = len(turns), curve.auc(), curve.reading.redundancy(policy)
 
 

@@ -35,7 +35,7 @@ from context_bench.transcripts.format import (
     texts,
     unpacked_name,
 )
-from context_bench.transcripts.session import RecordedReply, reply_tokens, summary_in
+from context_bench.transcripts.session import RecordedReply, reply_texts, summary_in
 from context_bench.transcripts.transcript import NO_PROMPT, Boundary, Context, Message, Transcript, run
 from context_bench.wire.conversation import MAX_TOKENS, reply_message
 
@@ -265,10 +265,8 @@ class ClaudeRun:
         """
         if one.usage is not None or not self._usage:
             return
-        count = counter_for(one.model).count
-        for key, said in self._placeholders.items():
-            reply = RecordedReply.of(reply_message("anthropic", {"role": "assistant", "content": said}) or {})
-            made = reply_tokens(reply.text, reply.tool_calls, count)
+        counted = counter_for(one.model).totals(map(_texts_of_reply, self._placeholders.values()))
+        for key, made in zip(self._placeholders, counted, strict=True):
             self._usage[key] = replace(self._usage[key], output_tokens=made)
         if self._placeholders:
             one.notes.append(
@@ -289,6 +287,12 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
         else []
     )
     return [b for b in blocks if isinstance(b, dict) and (b.get("text") or b.get("type") != "text")]
+
+
+def _texts_of_reply(blocks: list[Any]) -> list[str]:
+    """The texts of a reply whose tokens are counted."""
+    reply = RecordedReply.of(reply_message("anthropic", {"role": "assistant", "content": blocks}) or {})
+    return reply_texts(reply.text, reply.tool_calls)
 
 
 def _tokens(usage: Usage) -> int:

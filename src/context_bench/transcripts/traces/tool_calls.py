@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,15 @@ def is_absolute(path: str) -> bool:
 def _below(path: str, root: str | None) -> str | None:
     if not root:
         return None
-    base = posixpath.normpath((cleaned(root) or root).rstrip("/") or "/")
+    base = _folder(root)
     if path == base:
         return "."
     return path[len(base.rstrip("/")) + 1 :] if path.startswith(base.rstrip("/") + "/") else None
+
+
+@lru_cache(64)
+def _folder(root: str) -> str:
+    return posixpath.normpath((cleaned(root) or root).rstrip("/") or "/")
 
 
 def _by_end(path: str, known: Collection[str]) -> str | None:

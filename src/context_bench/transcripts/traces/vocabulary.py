@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -228,6 +229,8 @@ _HEADING = re.compile(r"(?:File: )?((?:[A-Za-z]:[\\/])?[^:\n\0]{1,1000}?):?")
 _HEADED = re.compile(r"\s{0,8}(?:Line |L)(\d{1,8})[:-]|(\d{1,8})[:-]")
 _CONTEXT = re.compile(r"-(\d{1,8})-")
 _FOUND_IN = re.compile(r"Found \d+ match(?:es)? for .* in (\S+):")
+#: What the output of a command begins with where a program put something around it.
+_WRAPPINGS = ("<returncode>", "Chunk ID: ", "Exit code", "Wall time: ", "Output: ")
 #: Lines before the first number, and after the last, that an output may have (headers, notes of the program).
 _FRINGE = 12
 #: The last number that `_NUMBERED` takes for one is the one after this.
@@ -261,16 +264,12 @@ class SearchHits:
 def shown_lines(text: str) -> NumberedLines:
     """Lines of its file that the output of a reading tool shows."""
     lines = text.removesuffix("\n").split("\n")
-    cut = _may_be_cut(text) and any(_CUT.match(line) for line in _ends(lines))
     if told := _SHOWING.search(text[:2000]):
         first, last = int(told[1]), int(told[2])
         return NumberedLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
     numbers = _numbers(lines)
-    return NumberedLines(
-        ranges_of(numbers) if numbers else None,
-        lines,
-        cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300)),
-    )
+    noted = chain(_ends(lines), (line for line in lines if len(line) < 300)) if _may_be_cut(text) else ()
+    return NumberedLines(ranges_of(numbers) if numbers else None, lines, any(map(_CUT.match, noted)))
 
 
 def _may_be_cut(text: str) -> bool:
@@ -341,6 +340,8 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
             meta = value.get("metadata")
             code = meta.get("exit_code") if isinstance(meta, dict) else value.get("returncode")
             return value["output"], code if isinstance(code, int) else None, False
+    if not text.startswith(_WRAPPINGS) and "with exit code" not in text[-2000:]:
+        return text, None, False
     if told := re.match(r"<returncode>(-?\d{1,10})</returncode>", text):
         body = re.search(r"<(output|output_head)>\n?(.*?)</\1>", text, re.S)
         return (body[2] if body else ""), int(told[1]), bool(body and body[1] == "output_head")
@@ -390,11 +391,13 @@ def _numbers(lines: list[str]) -> list[int]:
     opened = _NUMBERED.match(lines[first])
     assert opened is not None
     sign, width, number = opened[2].strip(" "), opened.end(1), int(opened[1])
-    numbers: list[int] = []
     # most lines go on with the next number, written as the one before: told without a search
-    due = f"{opened[1]:>{width}}{sign}"
-    for line in lines[first:]:
-        if not line.startswith(due):
+    due = map(f"%{width}d{sign}".__mod__, range(number, _LARGEST + 1))
+    straight = sum(takewhile(bool, map(str.startswith, islice(lines, first, None), due)))
+    numbers = list(range(number, number + straight))
+    number += straight
+    for line in lines[first + straight :]:
+        if number > _LARGEST or not line.startswith(f"{number:>{width}}{sign}"):
             hit = _NUMBERED.match(line)
             if hit and hit[2].strip(" ") == sign and (not numbers or int(hit[1]) > numbers[-1]):
                 number = int(hit[1])
@@ -404,7 +407,6 @@ def _numbers(lines: list[str]) -> list[int]:
                 break
         numbers.append(number)
         number += 1
-        due = f"{number:>{width}}{sign}" if number <= _LARGEST else "\n"
     rest = len(lines) - first - len(numbers)
     return numbers if numbers and numbers[0] > 0 and rest <= max(_FRINGE, len(numbers)) else []
 
