@@ -259,6 +259,8 @@ def copied(store: Path) -> None:
 
 
 if __name__ == "__main__":
+    if any(word.startswith("-") for word in sys.argv[1:]):
+        sys.exit(__doc__)
     if sys.argv[1:] == ["pages"]:
         go_pages()
     else:
