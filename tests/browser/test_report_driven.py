@@ -143,6 +143,21 @@ def test_rows_of_many_scores_fit_and_all_are_one_click_away(folder, aside, read)
     assert titles.count() == few
 
 
+def test_on_a_phone_a_row_is_named_figures_and_some_of_its_scores(folder, aside, read):
+    page = read(aside(material.memory, folder / "narrow-scores.html"), width=390, height=844)
+    assert wider(page, ".scroll:has(#rows)") == 0
+    cells = page.locator(f"{ROWS} >> nth=0 >> td:visible")
+    few = cells.count()
+    shown = cells.evaluate_all(
+        "cells => cells.map(cell => [cell.dataset.of || '', cell.getBoundingClientRect().right])"
+    )
+    assert shown[0][0] == ""  # the button
+    assert all(name for name, _ in shown[1:])
+    assert max(right for _, right in shown) <= 390
+    page.get_by_role("checkbox", name="all scores").check()
+    assert cells.count() > few
+
+
 def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, read):
     page = read(houses, dark=True)
     page.emulate_media(media="print")

@@ -20,6 +20,7 @@ from context_bench.transcripts.sources import KINDS, TokenSource
 _LINES = 40  # of a terminal that everything is to fit
 _SOURCES, _BREAKS = 8, 4
 _DEAREST = 15  # sources in the picture of bars
+_SHORT = 10  # characters that a figure's place on a telephone has room for
 _WEB = "Drop a log here, or choose one. It goes to this process only; nothing is written, nothing leaves this machine."
 
 
@@ -332,6 +333,7 @@ _STYLE = (
     ".figures tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(4.4rem,1fr));gap:.2rem .6rem;"
     "padding:.5rem 0;border-bottom:1px solid #8884}.figures td{border:0;padding:0;text-align:left}"
     ".figures td:first-child{grid-column:1/-1;font-weight:600}.figures td+td{white-space:normal}"
+    ".figures .long{grid-column:span 2}"
     ".figures td::before{content:attr(data-of);display:block;font-size:.8rem;opacity:.75}}"
     "@media print,(min-width:40.01rem){.narrow{display:none}}"
     "@media print{body{margin:0;padding:0;max-width:none}h1,h2{break-after:avoid}tr,svg{break-inside:avoid}"
@@ -417,13 +419,17 @@ def _table(grid: Grid) -> str:
     head = "".join(f"<th>{_safe(column)}</th>" for column in grid.columns)
     heads = [f' data-of="{_safe(column)}"' if place else "" for place, column in enumerate(grid.columns)]
     body = "".join(
-        f"<tr>{''.join(f'<td{of}>{_safe(cell)}</td>' for of, cell in zip(heads, row, strict=True))}</tr>"
-        for row in grid.rows
+        f"<tr>{''.join(_cell(of, cell) for of, cell in zip(heads, row, strict=True))}</tr>" for row in grid.rows
     )
     about = f"<p>{_safe(grid.about)}</p>" if grid.about else ""
     kind = "words" if grid.words else "figures"  # which a telephone shows as blocks of named figures
     title = f"<h2>{_safe(grid.title)}</h2>"
     return f"{title}<div><table class='{kind}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{about}"
+
+
+def _cell(of: str, text: str) -> str:
+    long = ' class="long"' if of and len(text) > _SHORT else ""
+    return f"<td{of}{long}>{_safe(text)}</td>"
 
 
 def _safe(text: str) -> str:
