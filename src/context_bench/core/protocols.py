@@ -6,7 +6,6 @@ method is called is decided here and nowhere else.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import os
@@ -199,6 +198,8 @@ async def call(function: Callable[..., Any], *args: Any, pool: Executor | None =
         result = await function(*args, **kwargs)
     else:
         context = contextvars.copy_context()
+        import asyncio  # who gives a pool has a loop: a process that only scores loads none
+
         result = await asyncio.get_running_loop().run_in_executor(
             pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs)
         )

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, resampled_sums
-from context_bench.stats.intervals import Interval, bounded, wilson
-from context_bench.stats.means import MIN_CLUSTERS, codes_of
+if TYPE_CHECKING:  # whoever only reads verdicts needs no statistics
+    from context_bench.stats.intervals import Interval
 
 Status = Literal["resolved", "unresolved", "error", "unknown"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -122,6 +121,8 @@ def solving(
     counts["infra"] = sum(one.infra for one in cases)
     out = Solving(len(counted), counts, len(cases) - len(counted), threshold)
     if any(one.status != "unknown" for one in counted):
+        from context_bench.stats.intervals import wilson
+
         solved = sum(one.resolved for one in counted)
         out.rate = wilson(solved, len(counted), confidence)
         out.clustered = _clustered(counted, confidence)
@@ -155,6 +156,9 @@ def _left_out(one: Case) -> str | None:
 
 
 def _clustered(cases: Sequence[Case], confidence: float) -> Interval | None:
+    from context_bench.stats.intervals import Interval, bounded
+    from context_bench.stats.means import MIN_CLUSTERS
+
     repos = [one.repo or one.instance_id for one in cases]
     if len(set(repos)) < MIN_CLUSTERS:
         return None
@@ -168,6 +172,8 @@ def _terciles(ordered: Sequence[tuple[float, bool]], confidence: float) -> list[
     n = len(ordered)
     if n < 3:
         return []
+    from context_bench.stats.intervals import wilson
+
     first, second = ordered[(n + 2) // 3 - 1][0], ordered[(2 * n + 2) // 3 - 1][0]
     thirds: list[list[tuple[float, bool]]] = [[], [], []]
     for coverage, resolved in ordered:
@@ -182,6 +188,9 @@ def _terciles(ordered: Sequence[tuple[float, bool]], confidence: float) -> list[
 
 def _correlation(joint: Sequence[tuple[Case, float]], confidence: float, seed: int) -> Correlation | None:
     import numpy as np
+
+    from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, resampled_sums
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
     n = len(joint)
     x, y = np.array([coverage for _, coverage in joint]), np.array([float(one.resolved) for one, _ in joint])

@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, NotComparable
-from context_bench.stats.bootstrap import cluster_sums, ratio_intervals, resampled_sums
-from context_bench.stats.intervals import bounded
-from context_bench.stats.means import MIN_CLUSTERS, codes_of
 from context_bench.traces.coverage import LEVELS, POLICIES, Level, Score, harmonic
 from context_bench.traces.trace_rows import TraceRow, read_rows
 
@@ -162,6 +159,9 @@ def _mean(values: Sequence[float | None], clusters: Sequence[Any], confidence: f
     missing = len(values) - len(known)
     if not known:
         return FigureMean(None, missing=missing)
+    from context_bench.stats.intervals import bounded
+    from context_bench.stats.means import MIN_CLUSTERS
+
     numbers, groups = [value for value, _ in known], [cluster for _, cluster in known]
     count = len(set(groups))
     value = sum(numbers) / len(numbers)
@@ -195,6 +195,9 @@ def _ratios(
     if not parts:
         return out
     import numpy as np
+
+    from context_bench.stats.bootstrap import cluster_sums, ratio_intervals
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
     codes = codes_of(clusters, len(clusters))
     tops = cluster_sums(
@@ -233,6 +236,9 @@ def _f1s_of_means(
     if not measured:
         return out
     import numpy as np
+
+    from context_bench.stats.bootstrap import cluster_sums, resampled_sums
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
     codes = codes_of(clusters, len(clusters))
     columns = [

@@ -6,7 +6,7 @@ of one process: gold and repository of each recorded run, its patch, its row.
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import hashlib
 import os
 import pickle
@@ -22,12 +22,12 @@ from threading import Lock
 from typing import Any, Literal
 
 import orjson
+import zstandard
 
 from context_bench.core.errors import BadInput, Stop, describe
 from context_bench.core.ledger import current_ledger
-from context_bench.core.machine import bound_arenas, collect_seldom, opened
+from context_bench.core.machine import YOUNG, opened
 from context_bench.core.records import Call, Example
-from context_bench.llm.background import run_sync
 from context_bench.shell.repo import Repo
 from context_bench.traces.figures import figures_of
 from context_bench.traces.gold import Gold, GoldSet
@@ -43,8 +43,8 @@ _VERSION = 3
 #: The name of the dataset of every such run, so that runs against one gold can be compared.
 DATASET = "gold"
 Read = Callable[[str], list[tuple[str, bytes | None]]]
-#: Bytes of transcripts that were read for their names and wait to be scored.
-_READ_AHEAD = 64 * 1024 * 1024
+#: Bytes of transcripts that were read for their names and wait to be scored, and the level at which they are packed.
+_READ_AHEAD, _QUICKLY = 16 * 1024 * 1024, 1
 
 
 @dataclass(frozen=True)
@@ -210,14 +210,11 @@ class RecordedRuns:
 
     def unread(self, stored: Collection[str]) -> dict[str, str]:
         """The logs without a stored run, by path, each with the reason. `stored`: the hashes of all others."""
-        for log, key in zip(self._logs, self._keys, strict=True):
-            if key not in stored and key not in self._faults:
+        missing = [(log, key) for log, key in zip(self._logs, self._keys, strict=True) if key not in stored]
+        for log, key in missing:
+            if key not in self._faults:
                 self._names(log, key)
-        return {
-            log.path: self._faults[key]
-            for log, key in zip(self._logs, self._keys, strict=True)
-            if key not in stored and key in self._faults
-        }
+        return {log.path: self._faults[key] for log, key in missing if key in self._faults}
 
 
 def transcripts_of(path: str) -> list[tuple[str, bytes | None]]:
@@ -236,8 +233,13 @@ def transcripts_of(path: str) -> list[tuple[str, bytes | None]]:
 def _packed(one: Transcript) -> bytes | None:
     lean = replace(one, contexts=[], within=[], sent=None, retrace=None, _open={})
     with suppress(pickle.PicklingError, AttributeError, TypeError):  # of a program's own kind: it is read again
-        return pickle.dumps(lean, pickle.HIGHEST_PROTOCOL)
+        return zstandard.ZstdCompressor(_QUICKLY).compress(pickle.dumps(lean, pickle.HIGHEST_PROTOCOL))
     return None
+
+
+def _unpacked(packed: bytes) -> Transcript:
+    one: Transcript = pickle.loads(zstandard.ZstdDecompressor().decompress(packed))
+    return one
 
 
 class ReadAhead:
@@ -302,7 +304,7 @@ class TraceScorer:
         """The output of the system for one recorded run: its `row`, and what the engine is told of it. `packed`: its
         transcript, if that is at hand (`ReadAhead`).
         """
-        one: Transcript = self._transcript(log.path, number) if packed is None else pickle.loads(packed)
+        one = self._transcript(log.path, number) if packed is None else _unpacked(packed)
         gold = self.gold_of(one.ident, log)
         trace = trace_of(one, self._vocabulary, lambda trace: self._files(gold, trace))
         trace = self.patched(log.run, trace, gold)
@@ -416,6 +418,8 @@ class RecordedRun:
 
     def process(self, example: Example) -> Example:
         """`aprocess`, waited for."""
+        from context_bench.llm.background import run_sync
+
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
@@ -432,8 +436,7 @@ _SCORER: TraceScorer | None = None
 
 def _begin(settings: Settings, golds: GoldSet, sha: str) -> None:
     global _SCORER
-    bound_arenas()
-    collect_seldom()
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     _SCORER = TraceScorer(settings, golds, sha)
 
 
@@ -467,8 +470,10 @@ class Scoring:
         """The function that scores an example of `runs`."""
 
         async def ask(example: Example) -> dict[str, Any]:
+            from asyncio import get_running_loop
+
             work = runs.work(example)
-            return await asyncio.get_running_loop().run_in_executor(self._executor, self._answer, *work)
+            return await get_running_loop().run_in_executor(self._executor, self._answer, *work)
 
         return ask
 

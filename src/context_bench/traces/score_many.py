@@ -7,7 +7,6 @@ settings is taken from the store.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import orjson
 
@@ -47,6 +46,9 @@ from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import ROWS, TraceRow, read_rows
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces import units
+
+if TYPE_CHECKING:  # a process that scores has no loop
+    from asyncio import Task
 
 Sources = str | Path | Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]]
 StatusOf = Callable[[str, Gold], Status]
@@ -238,9 +240,11 @@ class TraceRuns:
 
     async def _execute(self, store: Any, one: TraceSet, workers: int) -> str:
         """Have the engine do what is owed of one set; returns the run's id."""
+        from asyncio import CancelledError, current_task
+
         from context_bench.engine import Arm, RunSettings, execute
 
-        progress = FileProgress(one, self._on_done, asyncio.current_task())
+        progress = FileProgress(one, self._on_done, current_task())
         executed = await execute(
             store,
             name=one.name,
@@ -255,7 +259,7 @@ class TraceRuns:
         if executed.stopped is not None:
             raise executed.stopped
         if not executed.completed:
-            raise asyncio.CancelledError
+            raise CancelledError
         result = self._result
         result.runs.append(one.label)
         result.made += executed.counts["done"]
@@ -317,9 +321,7 @@ class TraceRuns:
 class FileProgress:
     """Tells `on_done` how many logs are done, as rows become durable. What it raises ends the run: `stopped`."""
 
-    def __init__(
-        self, one: TraceSet, on_done: Callable[[int, int], None] | None, task: asyncio.Task[Any] | None
-    ) -> None:
+    def __init__(self, one: TraceSet, on_done: Callable[[int, int], None] | None, task: Task[Any] | None) -> None:
         self._recorded, self._on_done, self._task = one.recorded, on_done, task
         self._rows = self._kept = 0
         self._files = self._end = 0  # logs that are done, and the rows of these

@@ -347,7 +347,7 @@ def stored_one(
         p = schema.plan.c
         query = _plan_query(run, arm).add_columns(_o.output).where(p.position == position, p.trial == trial)
         chunk = connection.execute(query).all()
-        return next(iter(_stored_chunk(connection, run, system, chunk)), None)
+        return next(_stored_chunk(connection, run, system, chunk), None)
 
 
 def example_ids(store: Store, run: int) -> list[str | int]:
@@ -383,8 +383,12 @@ def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[StoredOutpu
     return [found[number] for number in ids if number in found]
 
 
-def _stored_chunk(connection: Connection, run: int, name: str, found: Iterable[Sequence[Any]]) -> list[StoredOutput]:
-    """Outputs with their examples, of what `_plan_query` found with the output after it."""
+def _stored_chunk(
+    connection: Connection, run: int, name: str, found: Iterable[Sequence[Any]]
+) -> Iterator[StoredOutput]:
+    """Outputs with their examples, of what `_plan_query` found with the output after it. Each output is unpacked when
+    it is asked for: that of a recorded session has a hundred kilobytes.
+    """
     chunk = [tuple(row) for row in found]
     scores = list(_SCORES.read(connection, [row[_ID] for row in chunk]))
     judged: dict[int, tuple[int, ...]] = {}
@@ -393,8 +397,9 @@ def _stored_chunk(connection: Connection, run: int, name: str, found: Iterable[S
             judged[output] = (*judged.get(output, ()), evaluator)
     lost: set[bytes] = set()
     examples = bodies_of(connection, {row[_BODY] for row in chunk} - {None}, lost)
-    whole = []
-    for row, made in zip(chunk, _made(name, chunk, _by_evaluator(connection, run, scores)), strict=True):
+    rows_made = _made(name, chunk, _by_evaluator(connection, run, scores))
+
+    def whole(row: Sequence[Any], made: EvalRow) -> StoredOutput:
         number, body, intact = row[_ID], row[_BODY], True
         try:
             answer = unpacked(row[-1], {})
@@ -404,10 +409,9 @@ def _stored_chunk(connection: Connection, run: int, name: str, found: Iterable[S
         if body in lost:
             add_damage(made.errors, f"bodies key={body.hex()} (data)")
             intact = False
-        whole.append(
-            StoredOutput(number, name, row[0], made, examples.get(body), answer, judged.get(number, ()), intact)
-        )
-    return whole
+        return StoredOutput(number, name, row[0], made, examples.get(body), answer, judged.get(number, ()), intact)
+
+    return map(whole, chunk, rows_made)
 
 
 def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | None = None) -> dict[bytes, Any]:

@@ -279,13 +279,7 @@ class ClaudeRun:
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
     """Content as blocks; empty texts, which the wire refuses, are left out."""
-    blocks = (
-        [{"type": "text", "text": content}]
-        if isinstance(content, str)
-        else content
-        if isinstance(content, list)
-        else []
-    )
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else sequence(content)
     return [b for b in blocks if isinstance(b, dict) and (b.get("text") or b.get("type") != "text")]
 
 
