@@ -127,8 +127,11 @@ def merged(ranges: Iterable[Range]) -> Ranges:
     """The union of ranges; those that touch (3-5, 6-8) become one. A range whose end lies before its start is empty and
     left out.
     """
+    found = [(first, last) for first, last in ranges if first <= last]
+    if len(found) < 2:
+        return found
     out: Ranges = []
-    for first, last in sorted(pair for pair in ranges if pair[0] <= pair[1]):
+    for first, last in sorted(found):
         if out and first <= out[-1][1] + 1:
             if last > out[-1][1]:
                 out[-1] = (out[-1][0], last)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from context_bench.shell.files import Tree
 from context_bench.shell.git_commands import shown_sides
@@ -24,6 +26,7 @@ _MARKER = re.compile(
 _NUMBERED = re.compile(r"^\s*(\d{1,7})(?:[:\t→|-]|\s\s)(.*)$", re.S)
 _NAMED = re.compile(r"^(?P<path>[^:\n]+?)(?P<mark>[:-])(?P<number>\d{1,7})(?P=mark)(?:\d{1,5}:)?(?P<text>.*)$", re.S)
 _HUNK = re.compile(r"^@@ -(\d{1,7})(?:,(\d{1,7}))? \+\d+(?:,\d+)? @@")
+_PATH, _NO, _TEXT, _EOL = (itemgetter(FileLine._fields.index(name)) for name in ("path", "no", "text", "eol"))
 _MOST = 20_000
 _SHORTEST = 2
 _MOST_SPOTS = 200
@@ -158,23 +161,20 @@ class OutputReader:
         parts = self.stream.parts
         if len(parts) < len(lines) or not all_lines(parts):
             return None
-        texts: list[str] = []
-        for _, _, text, eol, _ in parts:  # type: ignore[misc]
-            if text is None or not (eol or len(texts) == len(parts) - 1):
-                return None
-            texts.append(text.rstrip() if text.isascii() and "\0" not in text else tidy(text.replace("\0", " ")))
+        wanted: list[Any] = list(map(_TEXT, parts))
+        if None in wanted or not all(map(_EOL, parts[:-1])):
+            return None
+        together = "\n".join(wanted)
+        plain = together.isascii() and "\0" not in together
+        texts = [text.rstrip() if plain else tidy(text.replace("\0", " ")) for text in wanted]
         while len(texts) > 1 and not texts[-1]:
             texts.pop()
         if texts != lines:
             return None
         shown = ShownLines(how="exact")
-        at, numbers = None, set[int]()
-        for path, number, _, _, _ in parts:  # type: ignore[misc]
-            if path is None or not number:
-                continue
-            if path != at:
-                at, numbers = path, shown.lines.setdefault(path, set())
-            numbers.add(number)
+        for path, lines_of in groupby(parts, _PATH):
+            if path is not None and (numbers := set(map(_NO, lines_of)) - {0}):
+                shown.lines.setdefault(path, set()).update(numbers)
         return shown
 
     # -- as the command says -------------------------------------------------

@@ -69,11 +69,8 @@ class LineSearch:
     show: str = "lines"  # or one of `_SHOWN`
 
     def hits(self, texts: list[str], matches: Callable[[str], object]) -> list[int]:
-        found = (
-            at
-            for at, text in enumerate(texts)
-            if bool(matches(text[:-1] if text.endswith("\r") else text)) != self.inverted
-        )
+        """The places of the texts that match (or do not), as many as are wanted."""
+        found = (at for at, hit in enumerate(map(matches, texts)) if bool(hit) != self.inverted)
         return list(islice(found, self.most))
 
     def _around(self, hits: list[int], length: int) -> Iterator[int]:
@@ -262,7 +259,10 @@ def _run(call: CommandCall, search: LineSearch, wanted: list[tuple[str, str | No
         together = "".join(texts)
         if "\0" in together:
             continue
-        hits = search.hits(texts, search.pattern.prepare(texts, len(together), call.files.budget))
+        matches = search.pattern.prepare(texts, len(together), call.files.budget)
+        if "\r" in together:
+            texts = [text.removesuffix("\r") for text in texts]
+        hits = search.hits(texts, matches)
         if hits and search.show in ("lines", "only"):
             shown_most = min(len(lines), len(hits) * (1 + search.before + search.after))
             call.files.budget.make(sum(len(lines[at].text or "") for at in hits) + shown_most * len(name), shown_most)

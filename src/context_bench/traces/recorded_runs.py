@@ -335,9 +335,8 @@ class TraceScorer:
             return trace
         handed_in = (self.settings.patches.get(label, {}) for label in (run, ""))
         patch = next((patches[gold.instance_id] for patches in handed_in if gold.instance_id in patches), None)
-        if patch is None:
-            return trace
-        return replace(trace, patch=patch, notes=[*trace.notes, "patch: from the predictions"])
+        note = "patch: from the predictions"
+        return trace if patch is None else replace(trace, patch=patch, notes=[*trace.notes, note])
 
     def row(self, run: str, trace: Trace, gold: Gold | None) -> TraceRow:
         """One run. What goes wrong with it is its row's error and nobody else's."""
