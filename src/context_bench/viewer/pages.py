@@ -305,8 +305,8 @@ class Library:
         for watch in list_watches(self.store):
             text = " ".join((watch.name, watch.title, *watch.tags, watch.status, "watch")).casefold()
             if watch.status != "copying" and all(word.casefold() in text for word in words.split()):
-                name, told = watch.title or watch.name, {"rows": watch.records}
-                yield ListedEntry(RunAbout("watch"), name, watch.created, told, watch=watch, tags=watch.tags)
+                about = RunAbout("watch", model=watch.model)
+                yield ListedEntry(about, watch.shown, watch.created, watch.figures, watch=watch, tags=watch.tags)
 
     def run(self, name: str) -> ListedRun:
         """The run with this id or name. Raises `UnknownName`."""

@@ -152,6 +152,22 @@ def test_what_is_nought_when_rounded_has_no_sign(change, shown):
     assert f">{shown} % tokens saved<" in text
 
 
+async def test_a_watch_shows_its_models_and_its_money_while_it_runs_and_afterwards(path):
+    with open_store(path) as store:
+        log = open_watch(store, {}, name="traffic")
+        for number, (model, cost, guessed) in enumerate([("<m>", 0.25, None), ("n", None, 0.5), ("<m>", 1.0, None)], 1):
+            log.write([Turn(number, "turn", 0.0, model=model, cost=cost, guessed=guessed)], 0)
+        log.write([Turn(4, "turn", 0.0)], 0)
+        open_watch(store, {"told": {"models": 7, "cost": "dear"}}, name="odd")
+        for _ in range(2):
+            async with seen(path) as session:
+                text = await text_of(session, "/?sort=cost&order=down")
+            assert names(text) == ["traffic", "odd"]
+            assert ">&lt;m&gt;, n</td>" in text
+            assert ">$1.75</td>" in text
+            log.end({"via": "http://h"})
+
+
 async def test_a_watch_is_listed_and_found_by_its_title_and_tags(path):
     with open_store(path) as store:
         open_watch(store, {"title": "Before it", "tags": ["<b>team a", 7]}, name="traffic").end()

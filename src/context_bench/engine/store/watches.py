@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.errors import Stop, StoreUnusable, UnknownName
 from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, still_alive
-from context_bench.core.numbers import forwarded_of, usage_of
+from context_bench.core.numbers import forwarded_of, real, usage_of
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
@@ -31,6 +31,7 @@ from context_bench.wire.turns import Turn
 
 _TURN = frozenset(field.name for field in fields(Turn))
 _AT_ONCE = 200  # turns read at a time
+_MODELS, _MODEL = 3, 100  # models that a list shows, characters of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,26 @@ class WatchRecord:
         """Its tags, as a run has them."""
         found = self.settings.get("tags")
         return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+
+    @property
+    def model(self) -> str:
+        """The first models that were asked for; of a watch made before this was kept `""`."""
+        found = self._in_short().get("models")
+        return ", ".join(model for model in found if isinstance(model, str)) if isinstance(found, list) else ""
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """`rows`: its turns; `cost`: their US dollars, `None` where no price of any is known."""
+        return {"rows": self.records, "cost": real(self._in_short().get("cost"))}
+
+    @property
+    def shown(self) -> str:
+        """Its title, or else its name."""
+        return self.title or self.name
+
+    def _in_short(self) -> Mapping[str, Any]:
+        told = self.settings.get("told")
+        return told if isinstance(told, Mapping) else {}
 
     def describe(self) -> dict[str, Any]:
         """The watch in one line of JSON, in the keys of a run; `None` where a watch has no such thing."""
@@ -97,6 +118,7 @@ class WatchLog:
         self._store, self._clock, self._bodies = store, clock, Bodies()
         self.dropped = 0  # records that could not be stored
         self.counted = 0  # turns under way, as the store has it
+        self._told: dict[str, Any] = {"models": [], "cost": None}  # of its turns, for lists
 
     def write(self, turns: list[Turn], under_way: int | None = None) -> None:
         """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in
@@ -124,25 +146,29 @@ class WatchLog:
         return None
 
     def _insist(self, turns: list[Turn], under_way: int | None) -> None:
+        told = _with_turns(self._told, turns)
         try:
-            self._store.insist(lambda: self._try(turns, under_way))
+            self._store.insist(lambda: self._try(turns, under_way, told))
         except BaseException:
             self._bodies.dropped()
             raise
         self._bodies.committed()
+        self._told = told
         self.counted = self.counted if under_way is None else under_way
 
     def under_way(self, count: int) -> None:
         """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss
         of power.
         """
-        self._store.write(lambda connection: connection.execute(self._updated(connection, count)), durable=False)
+        self._store.write(
+            lambda connection: connection.execute(self._updated(connection, count, self._told)), durable=False
+        )
         self.counted = count
 
-    def _updated(self, connection: Connection, under_way: int | None) -> Any:
+    def _updated(self, connection: Connection, under_way: int | None, told: dict[str, Any]) -> Any:
         values: dict[str, Any] = {"updated": self._clock.now()}
         if under_way is not None:
-            values["settings"] = self._packed(connection, {**self._settings, "under_way": under_way})
+            values["settings"] = self._packed(connection, {**self._settings, "under_way": under_way, "told": told})
         return update(schema.watches).where(schema.watches.c.number == self.number).values(values)
 
     def _packed(self, connection: Connection, settings: Mapping[str, Any]) -> bytes:
@@ -150,7 +176,7 @@ class WatchLog:
         own = select(schema.watches.c.settings).where(schema.watches.c.number == self.number).with_for_update()
         return pack(dumps(with_labels(settings, unpacked(connection.scalar(own), {}))))
 
-    def _try(self, turns: list[Turn], under_way: int | None) -> None:
+    def _try(self, turns: list[Turn], under_way: int | None, told: dict[str, Any]) -> None:
         w = schema.watched.c
         self._bodies.dropped()  # of a try before
         with self._store.writing() as connection:
@@ -161,7 +187,7 @@ class WatchLog:
                 for turn in turns:
                     self._write(connection, turn)
             write_bodies(connection, self._bodies)
-            connection.execute(self._updated(connection, under_way))
+            connection.execute(self._updated(connection, under_way, told))
 
     def end(self, settings: dict[str, Any] | None = None) -> None:
         """The watch is over. `settings`: what it says about itself now."""
@@ -169,7 +195,7 @@ class WatchLog:
 
         def work(connection: Connection) -> None:
             if settings is not None:
-                told = settings | ({"dropped": self.dropped} if self.dropped else {})
+                told = settings | {"told": self._told} | ({"dropped": self.dropped} if self.dropped else {})
                 values["settings"] = self._packed(connection, told)
             connection.execute(update(schema.watches).where(schema.watches.c.number == self.number).values(values))
 
@@ -202,6 +228,18 @@ class WatchLog:
         ]
         if kept:
             connection.execute(schema.watched_bodies.insert(), kept)
+
+
+def _with_turns(told: Mapping[str, Any], turns: Iterable[Turn]) -> dict[str, Any]:
+    """The first models that were asked for, and US dollars, with those of some turns."""
+    models, cost = list(told["models"]), told["cost"]
+    for turn in turns:
+        name = utf8_safe(turn.model or "")[:_MODEL]
+        if name and name not in models and len(models) < _MODELS:
+            models.append(name)
+        if turn.cost is not None or turn.guessed is not None:
+            cost = (cost or 0.0) + (turn.cost or 0.0) + (turn.guessed or 0.0)
+    return {"models": models, "cost": cost}
 
 
 def open_watch(
