@@ -16,7 +16,7 @@ from context_bench.core.records import EvalRow, Example, SetupRecord
 from context_bench.core.rows import limit_notes, note, standing, totals
 from context_bench.reports.page import Page
 from context_bench.reports.sections import setup_facts
-from context_bench.reports.visible_text import json_ready
+from context_bench.reports.visible_text import json_line, json_ready
 
 SCHEMA = "context-bench/result/1"
 
@@ -86,12 +86,11 @@ def write_json(
             )
             stream.write(f"  {json.dumps(name)}: {text},\n")
     stream.write('  "rows": [')
-    encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, sort_keys=canonical).encode
+    stable = json.JSONEncoder(allow_nan=False, ensure_ascii=False, sort_keys=True).encode
     separator = "\n"
     for row in page.rows:
-        values = _stable_row(row_record(row)) if canonical else row_record(row)
-        values |= remarks(row) if remarks is not None else {}
-        stream.write(f"{separator}    {encode(values)}")
+        line = stable(_stable_row(row_record(row))) if canonical else json_line(_row_fields(row))
+        stream.write(f"{separator}    {_remarked(line, row, remarks)}")
         separator = ",\n"
     stream.write(("]" if separator == "\n" else "\n  ]") + "\n}\n")
 
@@ -148,6 +147,11 @@ def row_record(row: EvalRow) -> dict[str, Any]:
     """A row as JSON values: the documented fields first; unknown ones, and empty ones that are not documented, are
     absent.
     """
+    ready: dict[str, Any] = json_ready(_row_fields(row))
+    return ready
+
+
+def _row_fields(row: EvalRow) -> dict[str, Any]:
     values = {
         "system": row.system,
         "example_id": row.example_id,
@@ -162,8 +166,13 @@ def row_record(row: EvalRow) -> dict[str, Any]:
         "cluster": row.cluster,
     }
     more = {"errors": row.errors, "usage": row.usage, "wire": row.wire}
-    ready: dict[str, Any] = json_ready({**values, **{name: value for name, value in more.items() if value}})
-    return ready
+    return {**values, **{name: value for name, value in more.items() if value}}
+
+
+def _remarked(line: str, row: EvalRow, remarks: Remarks | None) -> str:
+    """A row's line of JSON with what people wrote on the row, as they wrote it."""
+    written = remarks(row) if remarks is not None else None
+    return f"{line[:-1]}, {json.dumps(written, ensure_ascii=False)[1:]}" if written else line
 
 
 def _stable(value: Any, name: str = "", *, in_row: bool = False) -> Any:
@@ -255,13 +264,11 @@ def write_jsonl(answers: Iterable[Answered], stream: Writable, remarks: Remarks 
     `output`, and `example` as it was asked; `tags` and `note` where somebody wrote some. What is not known or was not
     kept is absent.
     """
-    encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
     for answered in answers:
-        written = remarks(answered.row) if remarks is not None else {}
-        stream.write(encode({**_record(answered), **written}) + "\n")
+        stream.write(_remarked(json_line(_fields(answered)), answered.row, remarks) + "\n")
 
 
-def _record(answered: Answered) -> dict[str, Any]:
+def _fields(answered: Answered) -> dict[str, Any]:
     more = {name: value for name, value in answered.output.items() if name != "response"}
     told = {"response": answered.response, "output": more or None, "example": answered.example}
-    return {**row_record(answered.row), **json_ready(told)}
+    return {**_row_fields(answered.row), **told}

@@ -13,9 +13,12 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+import orjson
 
 from context_bench.core.machine import BLANK, MARKS, MOST_MARKS, quoted
 from context_bench.core.secrets import surely_names_a_secret
@@ -116,7 +119,13 @@ def csv_cell(text: object) -> str:
 
 def unicode_safe(text: str) -> str:
     """`text` with each lone surrogate replaced by U+FFFD, so that it can be written as UTF-8."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text
 
 
 HIDDEN = "(hidden)"
@@ -141,11 +150,45 @@ def json_ready(value: Any) -> Any:
 
 
 def json_line(value: Any) -> str:
-    """`json_ready` of it as JSON on one line."""
-    return _encode(json_ready(value))
+    """`json_ready` of it as JSON on one line, as `json.dumps` writes it."""
+    kind = type(value)
+    if kind is str:
+        return _quoted(value)
+    if kind is list:
+        return f"[{', '.join([json_line(item) for item in value])}]"
+    names = _names(*value) if kind is dict and len(value) <= _MOST_NAMES else None
+    if names is None:
+        return _encode(json_ready(value))
+    told = []
+    for name, item in zip(names, value.values(), strict=True):
+        kind = type(item)
+        if kind is int or (kind is float and math.isfinite(item)):  # most of what a row holds
+            told.append(f"{name}{item!r}")
+        elif kind is str:
+            told.append(name + _quoted(item))
+        elif item is not None and (text := json_line(item)) != "null":
+            told.append(name + text)
+    return f"{{{', '.join(told)}}}"
 
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+_MOST_NAMES = 100
+
+
+@lru_cache(maxsize=1024)
+def _names(*names: Any) -> list[str] | None:
+    """The beginnings of the entries of a mapping with these keys; `None` if one is no plain text or names a secret."""
+    if not all(type(name) is str and name.isascii() and not surely_names_a_secret(name) for name in names):
+        return None
+    return [f"{_encode(name)}: " for name in names]
+
+
+def _quoted(text: str) -> str:
+    """A text as JSON; `orjson` knows halves of characters."""
+    try:
+        return orjson.dumps(_without_password(text) if "://" in text else text).decode()
+    except TypeError:
+        return _quoted(unicode_safe(text))
 
 
 def _mapping_ready(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from context_bench.core.records import Estimate
-from context_bench.reports.visible_text import csv_cell, excerpt, json_ready, markdown, script_json, visible
+from context_bench.reports.visible_text import csv_cell, excerpt, json_line, json_ready, markdown, script_json, visible
 
 ANY = st.text(alphabet=st.characters(), max_size=60)
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
@@ -136,6 +136,14 @@ def test_json_ready_is_always_strict_json(value: object) -> None:
     text = json.dumps(json_ready(value), allow_nan=False, ensure_ascii=False)
     text.encode("utf-8")
     json.loads(text, parse_constant=pytest.fail)
+    assert json_line(value) == text
+
+
+@pytest.mark.parametrize(
+    "hidden", [{"api_key": "s"}, {"in": {"password": "s", 1: 2}}, {"url": "http://u:s@host/x"}, {"u": [1e-5, "\ud800"]}]
+)
+def test_a_line_of_json_hides_what_json_ready_hides(hidden: object) -> None:
+    assert json_line(hidden) == json.dumps(json_ready(hidden), ensure_ascii=False)
 
 
 def test_json_ready_drops_what_was_not_measured() -> None:
