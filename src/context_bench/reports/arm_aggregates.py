@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from context_bench.core.numbers import number
+from context_bench.core.numbers import MOST, number
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import in_pieces, ordered
 from context_bench.stats.distributions import percentile
@@ -246,16 +246,16 @@ def first(values: Mapping[str, Any], *names: str) -> float | None:
     return None
 
 
-#: Kinds of values of which `number` makes nothing else.
-_AS_THEY_ARE = frozenset((int, type(None)))
-
-
 def numbers(values: Sequence[Any]) -> Sequence[float | None]:
-    """`number` of each."""
+    """`number` of each, which makes nothing else of most."""
     kinds = set(map(type, values))
-    if kinds <= _AS_THEY_ARE or (kinds == {float} and all(map(math.isfinite, values))):
-        return values
-    return [number(value) for value in values]
+    if kinds == {float}:
+        same = all(map(math.isfinite, values))
+    elif kinds == {int}:
+        same = min(values) >= -MOST and max(values) <= MOST
+    else:
+        same = kinds <= {type(None)}
+    return values if same else [number(value) for value in values]
 
 
 def firsts(facts: Sequence[Mapping[str, Any]], name: str, *others: str) -> Sequence[float | None]:

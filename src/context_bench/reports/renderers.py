@@ -25,7 +25,8 @@ from context_bench.core.measures import took
 from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
-from context_bench.reports.arm_aggregates import first, shape_of
+from context_bench.core.rows import in_pieces
+from context_bench.reports.arm_aggregates import firsts, numbers, shape_of
 from context_bench.reports.cards import chip_of, store_option
 from context_bench.reports.json_document import Remarks, Writable
 from context_bench.reports.page import (
@@ -422,7 +423,7 @@ def render_csv(page: Page) -> str:
 
 
 def write_csv(page: Page, stream: Writable, *, remarks: Remarks | None = None) -> None:
-    """Write header and rows, one row in memory at a time. Open files with `newline=""`.
+    """Write header and rows, a hundred or so in memory at a time. Open files with `newline=""`.
 
     Columns: identity, tokens, latency (seconds), every score in sorted order (`score:NAME` where a score is called like
     another column), billed and completion tokens, money (US dollars), errors as JSON; with `remarks`, tags and note of
@@ -431,13 +432,13 @@ def write_csv(page: Page, stream: Writable, *, remarks: Remarks | None = None) -
     writer = csv.writer(stream)
     names, more = page.score_names, ("tags", "note") if remarks is not None else ()
     writer.writerow([csv_cell(name) for name in (*csv_header(names), *more)])
-    if remarks is None:
-        writer.writerows(_csv_cells(row, names) for row in page.rows)
-        return
-    for row in page.rows:
-        written = remarks(row)
-        words = (", ".join(written.get("tags", ())), written.get("note", ""))
-        writer.writerow([*_csv_cells(row, names), *map(csv_cell, words)])
+    for some in in_pieces(page.rows):
+        columns = _csv_columns(some, names)
+        if remarks is not None:
+            written = [remarks(row) for row in some]
+            columns.append([csv_cell(", ".join(each.get("tags", ()))) for each in written])
+            columns.append([csv_cell(each.get("note", "")) for each in written])
+        writer.writerows(zip(*columns, strict=True))
 
 
 def csv_header(score_names: list[str]) -> list[str]:
@@ -446,29 +447,31 @@ def csv_header(score_names: list[str]) -> list[str]:
     return [*FIXED, *(f"score:{name}" if name in taken else name for name in score_names), *LAST]
 
 
-def _csv_cells(row: EvalRow, score_names: list[str]) -> list[Any]:
-    """The cells of a row; a number is written as its `repr`, and `None` as nothing."""
-    scores, usage = row.scores, row.usage
+def _csv_columns(rows: Sequence[EvalRow], score_names: list[str]) -> list[Sequence[Any]]:
+    """The cells of some rows by column; a number is written as its `repr`, and `None` as nothing."""
+    scores, usage = [row.scores for row in rows], [row.usage or {} for row in rows]
     return [
-        _csv_text(row.system),
-        _csv_text(row.example_id),
-        _csv_text(row.dataset),
-        _csv_text(row.trial),
-        _csv_text(shape_of(row)),
-        _csv_text(row.group),
-        _csv_text(row.cluster),
-        number(row.input_tokens),
-        number(row.output_tokens),
-        number(row.latency),
-        *[number(scores.get(name)) for name in score_names],
-        first(usage, "input_tokens", "prompt_tokens"),
-        first(usage, "output_tokens", "completion_tokens"),
-        first(usage, "cost", "cost_usd", "usd"),
-        csv_cell(json_line(row.errors)) if row.errors else "",
+        _csv_texts([row.system for row in rows]),
+        _csv_texts([row.example_id for row in rows]),
+        _csv_texts([row.dataset for row in rows]),
+        [row.trial for row in rows],
+        _csv_texts([shape_of(row) for row in rows]),
+        _csv_texts([row.group for row in rows]),
+        _csv_texts([row.cluster for row in rows]),
+        numbers([row.input_tokens for row in rows]),
+        numbers([row.output_tokens for row in rows]),
+        numbers([row.latency for row in rows]),
+        *[numbers([each.get(name) for each in scores]) for name in score_names],
+        firsts(usage, "input_tokens", "prompt_tokens"),
+        firsts(usage, "output_tokens", "completion_tokens"),
+        firsts(usage, "cost", "cost_usd", "usd"),
+        [csv_cell(json_line(row.errors)) if row.errors else "" for row in rows],
     ]
 
 
-def _csv_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else csv_cell(value)
+def _csv_texts(values: Sequence[Any]) -> Sequence[Any]:
+    """Names, each looked at once, and whole numbers as they are."""
+    if set(map(type, values)) != {str}:
+        return [each if each is None or isinstance(each, int) else csv_cell(each) for each in values]
+    cells = {each: csv_cell(each) for each in set(values)}
+    return [cells[each] for each in values]
