@@ -38,14 +38,16 @@ What was not measured is null.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, chain
 from typing import IO, TYPE_CHECKING, Any
 
 from context_bench.core.errors import needed
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.reports.arm_aggregates import shape_of
+from context_bench.core.rows import by_count
+from context_bench.reports.arm_aggregates import numbers, shape_of
 from context_bench.reports.json_document import Answered, Remarks
 from context_bench.reports.visible_text import json_line, unicode_safe
 
@@ -96,9 +98,8 @@ def to_arrow(rows: Iterable[EvalRow]) -> Any:
     table.
     """
     pa = needed("pyarrow", "to_arrow()", "frames")
-    waiting = iter(rows)
     parts = [pa.Table.from_pylist([], schema=_schema([]))]
-    while some := list(islice(waiting, BATCH)):
+    for some in by_count(rows, BATCH):
         scores = list(dict.fromkeys(name for row in some for name in row.scores))
         parts.append(pa.Table.from_pylist([_record(row, scores) for row in some], schema=_schema(scores)))
     whole = pa.concat_tables(parts, promote_options="default")
@@ -190,43 +191,99 @@ def write_parquet(
     columns = schema(score_names)
     if remarks is not None:
         columns = columns.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("note", pa.string()))
-    waiting = iter(answers)
     with parquet.ParquetWriter(sink, columns, compression="zstd") as writer:
-        while some := list(islice(waiting, BATCH)):
-            writer.write_table(
-                pa.Table.from_pylist([_parquet_record(each, score_names, remarks) for each in some], schema=columns)
-            )
+        for some in by_count(answers, BATCH):
+            values = _parquet_columns(some, score_names, remarks)
+            arrays = [_array(values[each.name], each.type) for each in columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
 
 
-def _parquet_record(answered: Answered, score_names: Sequence[str], remarks: Remarks | None) -> dict[str, Any]:
-    row = answered.row
-    texts: dict[str, Any] = {
-        **{"system": row.system, "dataset": row.dataset, "example_id": row.example_id},
-        **{"shape": shape_of(row), "model": row.metadata.get("model"), "group": row.group, "cluster": row.cluster},
-        **{"question": answered.text("question"), "context": answered.text("context"), "response": answered.response},
+def _array(values: Sequence[Any], kind: Any) -> Any:
+    """A column, laid out as Arrow wants it. Arrow would do that itself, but loads pandas first, where there is one."""
+    import numpy as np
+    import pyarrow as pa
+
+    def bits(marks: list[bool]) -> Any:
+        return pa.py_buffer(np.packbits(marks, bitorder="little"))
+
+    def ends(parts: Iterable[Sequence[Any]]) -> Any:
+        return pa.py_buffer(array("i", accumulate(map(len, parts), initial=0)))
+
+    known = bits([each is not None for each in values]) if None in values else None
+    buffers, parts = [known], list[Any]()
+    if (code := _CODES.get(str(kind))) is not None:
+        buffers.append(pa.py_buffer(array(code, [each or 0 for each in values])))
+    elif pa.types.is_boolean(kind):
+        buffers.append(bits([bool(each) for each in values]))
+    elif pa.types.is_string(kind):
+        data = [(each or "").encode() for each in values]
+        buffers += [ends(data), pa.py_buffer(b"".join(data))]
+    elif pa.types.is_struct(kind):
+        for each in kind:
+            found = [None if one is None else one.get(each.name) for one in values]
+            parts.append(_array(_counts(found) if pa.types.is_integer(each.type) else numbers(found), each.type))
+    else:
+        buffers.append(ends([each or () for each in values]))
+        inside = list(chain.from_iterable(each or () for each in values))
+        if pa.types.is_map(kind):
+            names, told = [name for name, _ in inside], [one for _, one in inside]
+            places = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, buffers[1]])
+            return pa.MapArray.from_arrays(places, _array(names, kind.key_type), _array(told, kind.item_type))
+        parts.append(_array(inside, kind.value_type))
+    return pa.Array.from_buffers(kind, len(values), buffers, children=parts)
+
+
+_CODES = {"int32": "i", "int64": "q", "double": "d"}
+
+
+def _parquet_columns(
+    some: Sequence[Answered], score_names: Sequence[str], remarks: Remarks | None
+) -> dict[str, Sequence[Any]]:
+    rows = [each.row for each in some]
+    scores = [row.scores for row in rows]
+    words = [remarks(row) for row in rows] if remarks is not None else []
+    texts: dict[str, list[Any]] = {
+        **{name: [getattr(row, name) for row in rows] for name in ("system", "dataset", "example_id")},
+        "shape": [shape_of(row) for row in rows],
+        "model": [row.metadata.get("model") for row in rows],
+        **{name: [getattr(row, name) for row in rows] for name in ("group", "cluster")},
+        **{name: [each.text(name) for each in some] for name in ("question", "context")},
+        "response": [each.response for each in some],
     }
     return {
-        **{name: None if value is None else unicode_safe(str(value)) for name, value in texts.items()},
-        "trial": row.trial,
-        **{f"{SCORE}{unicode_safe(name)}": _amount(row.scores.get(name)) for name in score_names},
-        "input_tokens": _count(row.input_tokens),
-        "output_tokens": _count(row.output_tokens),
-        "latency": _amount(row.latency),
-        "failed": row.failed,
-        "errors": [(unicode_safe(str(source)), unicode_safe(str(error))) for source, error in row.errors.items()],
-        "usage": _usage(row.usage),
-        "judge_usage": _usage(row.usage.get("judge")),
-        "answers": [unicode_safe(text) for text in answered.gold],
-        **{name: _json(value) for name, value in (("wire", row.wire), ("metadata", row.metadata))},
-        **{name: _json(value) for name, value in (("example", answered.example), ("output", answered.output))},
-        **(remarks(row) if remarks is not None else {}),
+        **{name: _safe(values) for name, values in texts.items()},
+        "trial": [row.trial for row in rows],
+        **{f"{SCORE}{unicode_safe(name)}": numbers([each.get(name) for each in scores]) for name in score_names},
+        "input_tokens": _counts([row.input_tokens for row in rows]),
+        "output_tokens": _counts([row.output_tokens for row in rows]),
+        "latency": numbers([row.latency for row in rows]),
+        "failed": [row.failed for row in rows],
+        "errors": [list(zip(_safe(row.errors), _safe(row.errors.values()), strict=True)) for row in rows],
+        "usage": [_usage(row.usage) for row in rows],
+        "judge_usage": [_usage(row.usage.get("judge")) for row in rows],
+        "answers": [_safe(each.gold) for each in some],
+        "wire": [_json(row.wire) for row in rows],
+        "metadata": [_json(row.metadata) for row in rows],
+        "example": [_json(each.example) for each in some],
+        "output": [_json(each.output) for each in some],
+        "tags": [each.get("tags") for each in words],
+        "note": [each.get("note") for each in words],
     }
 
 
-def _usage(values: Any) -> dict[str, Any] | None:
-    if not isinstance(values, Mapping) or not values:
-        return None
-    return {name: _count(values.get(name)) for name in _COUNTS} | {name: _amount(values.get(name)) for name in _AMOUNTS}
+def _usage(usage: Any) -> Mapping[str, Any] | None:
+    return usage if isinstance(usage, Mapping) and usage else None
+
+
+def _safe(values: Iterable[Any]) -> list[str | None]:
+    """Texts that can be written as UTF-8."""
+    return [
+        each if each is None or (type(each) is str and each.isascii()) else unicode_safe(str(each)) for each in values
+    ]
+
+
+def _counts(values: Sequence[Any]) -> list[int | None]:
+    return [each if each is None or type(each) is int else _count(each) for each in numbers(values)]
 
 
 def _count(value: Any) -> int | None:

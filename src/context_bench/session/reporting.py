@@ -187,7 +187,8 @@ class Damage:
     def among(self, rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
         """The same rows of a page, noted."""
         for row in rows:
-            self.note(row)
+            if row.errors:
+                self.note(row)
             yield row
 
     @staticmethod
@@ -239,14 +240,14 @@ def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage
 
 def _parquet(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows as one Parquet table, for data frames."""
-    from context_bench.engine import rows
+    from context_bench.engine.store.reading import score_names
     from context_bench.engine.store.remarks import remarks_by_row
     from context_bench.reports.frames import write_parquet
     from context_bench.runner import answered
 
     if out is None and sys.stdout.isatty():
         raise BadInput("Parquet is not for terminals; give --out FILE.parquet")
-    names = sorted({name for row in rows(store, record.id, system) for name in row.scores})
+    names = sorted(score_names(store, record.number, system))
     with destination(out, "wb") as sink:
         whole = damage.of(answered(store, record.id, system))
         write_parquet(whole, names, sink, remarks_by_row(store, record.number))

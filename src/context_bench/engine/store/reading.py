@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -260,8 +261,8 @@ def _take_scores(
     """Scores of one row; the evaluators' errors and usage are added to the row's."""
     scores: dict[str, float] = {}
     for evaluator, of in scored:
-        if output in of:
-            _, _, values, error, used = of[output]
+        if (told := of.get(output)) is not None:
+            _, _, values, error, used = told
             if error is not None:
                 errors[evaluator] = error
             if values is not None:
@@ -283,6 +284,21 @@ def _by_evaluator(connection: Connection, run: int, found: Iterable[tuple[Any, .
 
 def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return {key: total.get(key, 0) + more.get(key, 0) for key in {**total, **more}}
+
+
+def score_names(store: Store, run: int, system: str | None = None) -> set[str]:
+    """The names of the scores that a run (number), or one of its systems, has; damaged ones aside."""
+    links, names = schema.run_evaluators.c, set[str]()
+    with store.reading() as connection:
+        arms = [arm for arm, name in arms_of(connection, run) if system in (None, name)]
+        tables = schema.plan.join(schema.scores, _s.output == _p.output).join(
+            schema.run_evaluators, (links.evaluator == _s.evaluator) & (links.run == run)
+        )
+        query = select(_s["values"]).select_from(tables).where(_p.run == run, _p.arm.in_(arms)).distinct()
+        for values in connection.execution_options(stream_results=True).scalars(query):
+            with suppress(Damaged):
+                names.update(unpacked(values, ()))
+    return names
 
 
 # --- whole records: for export, inspection and judging again
