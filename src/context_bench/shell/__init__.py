@@ -105,11 +105,11 @@ def _collect(stream: LineStream) -> dict[str, Read]:
     """The line sets of a stream, from the command alone."""
     numbers: dict[str, set[int]] = {}
     rest: dict[str, int] = {}
-    unknown: set[str] = set()
+    unknown: dict[str, None] = {}  # in their order: that of a set is another one in each process
     for part in stream.parts:
         if isinstance(part, UnknownLines):
             if part.path is not None and not part.weak:
-                unknown.add(part.path)
+                unknown[part.path] = None
         elif part.path is not None and part.no:
             numbers.setdefault(part.path, set()).add(part.no)
             if part.rest:
@@ -143,7 +143,7 @@ def _from_output(found: ShellReads, files: Files, stream: LineStream, output: st
     shown = reader.read(output)
     files.budget.over = files.budget.over or reader.effort <= 0
     found.reads = {path: ranges_of(numbers) for path, numbers in shown.lines.items() if path not in shown.unknown}
-    found.reads.update(dict.fromkeys(shown.unknown, "unknown"))
+    found.reads.update(dict.fromkeys(sorted(shown.unknown), "unknown"))
     found.truncated, found.mismatch = shown.truncated, shown.mismatch
     found.provenance = (
         "output_numbered" if shown.how == "output_numbered" else "output_matched" if shown.lines else "command"

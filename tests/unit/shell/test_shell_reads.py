@@ -466,5 +466,14 @@ def test_any_text_never_raises(command: str, output: str | None) -> None:
     check(command, output, None)
 
 
+def test_files_of_unknown_lines_come_in_an_order_of_their_own_in_every_process() -> None:
+    names = [f"{letter}.py" for letter in "hbgadecf"]
+    told = read_shell(f"sed -n 9,3p {' '.join(names)}", "", None, output="some line")
+    assert list(told.reads) == names
+    repo = Snapshot(dict.fromkeys(names, b"one\ntwo\n"))
+    shown = read_shell(f"cat {' '.join(names)}", "", repo, output="none of these lines\n")
+    assert list(shown.reads) == sorted(names)
+
+
 def test_a_longer_output_than_the_command_prints_is_no_part_of_it() -> None:
     assert reads("true", "... truncated ...\nx") == {}
