@@ -25,6 +25,15 @@ import orjson
 from context_bench.core.machine import opened
 
 
+def forget_oldest(memory: dict[Any, Any], most: int) -> None:
+    """Take the oldest entries out of a memory of more than `most`, an eighth of them at a time. Threads may share it:
+    an entry that another has taken out meanwhile is gone all the same.
+    """
+    if (over := len(memory) - max(0, most)) > 0:
+        for key in list(memory)[: over + most // 8]:  # of the dictionary itself: an iterator could see it change
+            memory.pop(key, None)
+
+
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces, no ASCII escapes: equal values give equal text.
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Protocol
 
 from context_bench.core import machine
+from context_bench.core.keys import forget_oldest
 
 DEFAULT_ENCODING = "o200k_base"
 
@@ -131,11 +131,8 @@ class VocabularyCounter:
         return sums
 
     def _counted(self, texts: list[str]) -> list[int]:
-        held: tuple[dict[Any, int], ...] = (self._seen, self._short)
-        for seen in held:
-            if (over := len(seen) + len(texts) - self.remembered) > 0:  # the oldest go, many at a time
-                for key in list(islice(seen, max(over, self.remembered // 8))):
-                    del seen[key]
+        for seen in (self._seen, self._short):
+            forget_oldest(seen, self.remembered - len(texts))
         vocabulary, special = _vocabulary(self.name)
         return [self._one(vocabulary, special, text) for text in texts]
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -27,6 +26,7 @@ import orjson
 import zstandard
 
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.keys import forget_oldest
 from context_bench.core.records import Usage
 from context_bench.core.secrets import (
     Masker,
@@ -279,9 +279,7 @@ class Bodies:
 
     def committed(self) -> None:
         """The transaction is durable: remember what need not be written again."""
-        if (over := len(self.stored) - self.remembered) > 0:  # the oldest go, many at a time
-            for key in list(islice(self.stored, max(over, self.remembered // 8))):
-                del self.stored[key]
+        forget_oldest(self.stored, self.remembered)
         self.stored |= dict.fromkeys(self.fresh)
         self.dropped()
 

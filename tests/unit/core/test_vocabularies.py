@@ -4,7 +4,9 @@ tiktoken's files.
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 
 import bpe_openai
 import pytest
@@ -88,3 +90,19 @@ def test_counts_are_the_same_whether_remembered_or_forgotten():
     assert [counter.count(text) for text in texts] == [bounded.count(text) for text in texts]
     assert all(0 < len(held) <= 3 for held in (bounded._seen, bounded._short))
     assert counter.totals([texts, texts[:7]]) == bounded.totals([texts, texts[:7]])
+
+
+def test_threads_that_share_a_full_memory_do_not_trip_over_what_another_has_forgotten():
+    counter, words = VocabularyCounter(remembered=16), [f"word {number} " for number in range(4_000)]
+
+    def counted(part):
+        return [counter.count(text) for word in words[part::8] for text in (word, word * 40)]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(counted, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(all(part) for part in found)

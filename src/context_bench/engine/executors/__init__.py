@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.errors import Stop
+from context_bench.core.keys import forget_oldest
 from context_bench.core.ledger import current_ledger
 from context_bench.core.protocols import ReplyCache, Spend
 from context_bench.llm.limits import Limiter, Quota, RequestEnd as Ended
@@ -129,8 +130,7 @@ class NodeReplies:
 
     def put(self, key: str, reply: dict[str, Any]) -> None:
         """Remember a reply."""
-        if len(self._recent) >= 1_000:
-            del self._recent[next(iter(self._recent))]
+        forget_oldest(self._recent, 1_000)
         self._recent[key] = reply
         if (ledger := current_ledger()) is not None:
             ledger.replies[key] = reply

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from context_bench.core.keys import hash_text
+from context_bench.core.keys import forget_oldest, hash_text
 from context_bench.core.ledger import current_ledger
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.numbers import real
@@ -366,8 +366,7 @@ class StoredReplies:
         ledger = current_ledger() if self._with_calls else None
         if ledger is not None:
             ledger.replies[key] = self._recent[key] = reply
-            if len(self._recent) > _RECENT:
-                del self._recent[next(iter(self._recent))]
+            forget_oldest(self._recent, _RECENT)
             return
         self._store.write(
             lambda connection: remember(connection, {key: reply}, self._secrets, self._clock.now()), durable=False
