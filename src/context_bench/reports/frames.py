@@ -46,7 +46,7 @@ from typing import IO, TYPE_CHECKING, Any
 from context_bench.core.errors import needed
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import by_count
+from context_bench.core.rows import by_count, by_size
 from context_bench.reports.arm_aggregates import numbers, shape_of
 from context_bench.reports.json_document import Answered, Remarks
 from context_bench.reports.visible_text import json_line, unicode_safe
@@ -60,6 +60,7 @@ _LAST = ("trial", "group", "cluster", "error")
 _TEXTS = ("system", "example_id", "dataset", "group", "cluster")
 _JSON = ("errors", "usage", "wire", "metadata")
 BATCH = 1000
+MOST_TEXT = 200_000_000  # characters of the texts of so many rows
 
 
 def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
@@ -192,10 +193,16 @@ def write_parquet(
     if remarks is not None:
         columns = columns.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("note", pa.string()))
     with parquet.ParquetWriter(sink, columns, compression="zstd") as writer:
-        for some in by_count(answers, BATCH):
+        for some in (part for group in by_count(answers, BATCH) for part in by_size(group, _characters, MOST_TEXT)):
             values = _parquet_columns(some, score_names, remarks)
             arrays = [_array(values[each.name], each.type) for each in columns]
             writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
+
+
+def _characters(answered: Answered) -> int:
+    """Of the longest texts of a row: a column of texts holds 2 GB at most."""
+    fields = (*(answered.example or {}).values(), *answered.output.values())
+    return sum(len(value) for value in fields if isinstance(value, str))
 
 
 def _array(values: Sequence[Any], kind: Any) -> Any:
