@@ -15,7 +15,7 @@ first):
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
   only those that warm the long round come as fast as they can;
-* 0.2, and 25 minutes at least: each round is played again undisturbed into another store and both reports are compared;
+* 0.2, and 45 minutes at least: each round is played again undisturbed into another store and both reports are compared;
   the store that the viewer shows is at rest, and the viewer's slope is measured: it is browsed for 20 seconds and left
   alone for 35, in turn, so that every minute has a moment in which nothing is under way.
 
@@ -61,7 +61,7 @@ UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream 
 #: Minutes at least of the long round, if 30 are asked for: a quarter goes until it is warm, and of less than thirty a
 #: slope's interval is too wide.
 LONG, IF_ASKED = 50.0, 30.0
-REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
+REST = 45.0  # minutes at least that the viewer's store is at rest; less in a short trial
 MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
 VIEWS_AT_ONCE = 4  # as many as the viewer reads at once

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 #: Seconds in which a process still fills its caches after the moment from which it counts as busy with the same: a run
 #: that has seen so many requests that what it remembers of texts and bodies has filled its room, a tap whose room for
 #: conversations is full, a viewer whose store is at rest.
-WARM = {"run": 120.0, "tap": 60.0, "viewer": 180.0}
+WARM = {"run": 120.0, "tap": 60.0, "viewer": 480.0}
 BLOCK = 60.0  # seconds of samples of which the least counts: what is kept, without what is under way for the moment
 LEAST = 8.0  # minutes without which nothing is said
 MOST = 1.0  # MB/h that the upper end of a slope's interval may be
@@ -165,8 +165,8 @@ def _t(free: int) -> float:
 
 @dataclass(frozen=True)
 class Kind:
-    """All processes of one program: of the longest life, what it took when it was warm and at its end; of all, the
-    most.
+    """All processes of one program: of the longest life, what it took when it was warm and at its end (of files the
+    least of a block of samples: connections come and go); of all, the most.
     """
 
     name: str
@@ -214,7 +214,12 @@ def kind(processes: list[Watched], name: str) -> Kind | None:
             max(getattr(sample, what) for each in mine for sample in each.samples),
         )
 
-    return Kind(name, len(mine), three("memory"), three("files"), three("threads"), slope(mine))
+    def least(samples: Iterable[Sample]) -> int:
+        return min(sample.files for sample in samples)
+
+    begun = least(sample for sample in looked if sample.at - first.at < BLOCK)
+    left = least(sample for sample in looked if last.at - sample.at < BLOCK)
+    return Kind(name, len(mine), three("memory"), (begun, left, three("files")[2]), three("threads"), slope(mine))
 
 
 def write(processes: list[Watched], out: Path, since: float) -> None:
