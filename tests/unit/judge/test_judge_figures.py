@@ -156,7 +156,7 @@ TRUE_MEAN = sum(
 def test_a_judge_who_favours_the_system_lets_no_loss_of_the_margin_pass():
     """The judge says 0.05 of 5 too much of the system, which is 0.1 of 5 worse: 2 points of 100, the margin."""
     rng, passed, by_judge = random.Random(3), 0, 0
-    for _ in range(300):
+    for _ in range(200):
         gap = [rng.choice((-1, 0, 0, 0, 0, 0, 0, 0, 0, 0)) for _ in range(600)]
         judged = [min(5.0, d + 0.05 + (0 if rng.random() < 0.9 else rng.choice((-1, 1)))) for d in gap]
         chosen = rng.sample(range(600), 100)
@@ -166,8 +166,8 @@ def test_a_judge_who_favours_the_system_lets_no_loss_of_the_margin_pass():
         passed += people.p_loss < LEVEL
         by_judge += raw.p_loss < LEVEL
         assert people.labels == 100
-    assert passed / 300 <= 0.06 + 2 * 0.0137
-    assert by_judge / 300 > 0.5
+    assert passed / 200 <= 0.06 + 2 * 0.0168
+    assert by_judge / 200 > 0.5
 
 
 def test_nor_does_one_who_is_seldom_wrong():
