@@ -38,15 +38,13 @@ What was not measured is null.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
 from typing import IO, TYPE_CHECKING, Any
 
 from context_bench.core.errors import needed
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import by_count, by_size
+from context_bench.core.rows import by_count
 from context_bench.reports.arm_aggregates import numbers, shape_of
 from context_bench.reports.json_document import Answered, Remarks
 from context_bench.reports.visible_text import json_line, unicode_safe
@@ -60,7 +58,6 @@ _LAST = ("trial", "group", "cluster", "error")
 _TEXTS = ("system", "example_id", "dataset", "group", "cluster")
 _JSON = ("errors", "usage", "wire", "metadata")
 BATCH = 1000
-MOST_TEXT = 200_000_000  # characters of the texts of so many rows
 
 
 def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
@@ -193,54 +190,8 @@ def write_parquet(
     if remarks is not None:
         columns = columns.append(pa.field("tags", pa.list_(pa.string()))).append(pa.field("note", pa.string()))
     with parquet.ParquetWriter(sink, columns, compression="zstd") as writer:
-        for some in (part for group in by_count(answers, BATCH) for part in by_size(group, _characters, MOST_TEXT)):
-            values = _parquet_columns(some, score_names, remarks)
-            arrays = [_array(values[each.name], each.type) for each in columns]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
-
-
-def _characters(answered: Answered) -> int:
-    """Of the longest texts of a row: a column of texts holds 2 GB at most."""
-    fields = (*(answered.example or {}).values(), *answered.output.values())
-    return sum(len(value) for value in fields if isinstance(value, str))
-
-
-def _array(values: Sequence[Any], kind: Any) -> Any:
-    """A column, laid out as Arrow wants it. Arrow would do that itself, but loads pandas first, where there is one."""
-    import numpy as np
-    import pyarrow as pa
-
-    def bits(marks: list[bool]) -> Any:
-        return pa.py_buffer(np.packbits(marks, bitorder="little"))
-
-    def ends(parts: Iterable[Sequence[Any]]) -> Any:
-        return pa.py_buffer(array("i", accumulate(map(len, parts), initial=0)))
-
-    known = bits([each is not None for each in values]) if None in values else None
-    buffers, parts = [known], list[Any]()
-    if (code := _CODES.get(str(kind))) is not None:
-        buffers.append(pa.py_buffer(array(code, [each or 0 for each in values])))
-    elif pa.types.is_boolean(kind):
-        buffers.append(bits([bool(each) for each in values]))
-    elif pa.types.is_string(kind):
-        data = [(each or "").encode() for each in values]
-        buffers += [ends(data), pa.py_buffer(b"".join(data))]
-    elif pa.types.is_struct(kind):
-        for each in kind:
-            found = [None if one is None else one.get(each.name) for one in values]
-            parts.append(_array(_counts(found) if pa.types.is_integer(each.type) else numbers(found), each.type))
-    else:
-        buffers.append(ends([each or () for each in values]))
-        inside = list(chain.from_iterable(each or () for each in values))
-        if pa.types.is_map(kind):
-            names, told = [name for name, _ in inside], [one for _, one in inside]
-            places = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, buffers[1]])
-            return pa.MapArray.from_arrays(places, _array(names, kind.key_type), _array(told, kind.item_type))
-        parts.append(_array(inside, kind.value_type))
-    return pa.Array.from_buffers(kind, len(values), buffers, children=parts)
-
-
-_CODES = {"int32": "i", "int64": "q", "double": "d"}
+        for some in by_count(answers, BATCH):
+            writer.write_table(pa.Table.from_pydict(_parquet_columns(some, score_names, remarks), schema=columns))
 
 
 def _parquet_columns(
@@ -273,13 +224,14 @@ def _parquet_columns(
         "metadata": [_json(row.metadata) for row in rows],
         "example": [_json(each.example) for each in some],
         "output": [_json(each.output) for each in some],
-        "tags": [each.get("tags") for each in words],
-        "note": [each.get("note") for each in words],
+        **({name: [each.get(name) for each in words] for name in ("tags", "note")} if remarks is not None else {}),
     }
 
 
-def _usage(usage: Any) -> Mapping[str, Any] | None:
-    return usage if isinstance(usage, Mapping) and usage else None
+def _usage(values: Any) -> dict[str, Any] | None:
+    if not isinstance(values, Mapping) or not values:
+        return None
+    return {name: _count(values.get(name)) for name in _COUNTS} | {name: _amount(values.get(name)) for name in _AMOUNTS}
 
 
 def _safe(values: Iterable[Any]) -> list[str | None]:

@@ -156,7 +156,7 @@ def json_line(value: Any) -> str:
         return _quoted(value)
     if kind is list:
         return f"[{', '.join([json_line(item) for item in value])}]"
-    names = _names(*value) if kind is dict and len(value) <= _MOST_NAMES else None
+    names = _names(*value) if kind is dict and _are_short(value) else None
     if names is None:
         return _encode(json_ready(value))
     told = []
@@ -172,13 +172,18 @@ def json_line(value: Any) -> str:
 
 
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
-_MOST_NAMES = 100
+#: Names of a mapping, and characters of each, that are remembered: those of others can be of any length.
+_REMEMBERED = 100
 
 
-@lru_cache(maxsize=1024)
-def _names(*names: Any) -> list[str] | None:
-    """The beginnings of the entries of a mapping with these keys; `None` if one is no plain text or names a secret."""
-    if not all(type(name) is str and name.isascii() and not surely_names_a_secret(name) for name in names):
+def _are_short(names: Mapping[Any, Any]) -> bool:
+    return len(names) <= _REMEMBERED and all(type(name) is str and len(name) <= _REMEMBERED for name in names)
+
+
+@lru_cache(maxsize=256)
+def _names(*names: str) -> list[str] | None:
+    """The beginnings of the entries of a mapping with these keys; `None` if one is no ASCII or names a secret."""
+    if not all(name.isascii() and not surely_names_a_secret(name) for name in names):
         return None
     return [f"{_encode(name)}: " for name in names]
 

@@ -146,17 +146,6 @@ def test_rows_are_written_in_batches_not_held():
     assert (file.metadata.num_rows, file.metadata.num_row_groups) == (2 * BATCH + 1, 3)
 
 
-def test_large_texts_are_written_in_smaller_batches(monkeypatch):
-    found = [answered(i, example={"id": i, "context": "x" * (1000 * (i % 7))}) for i in range(40)]
-    whole = written(found)
-    monkeypatch.setattr(frames, "MOST_TEXT", 2_500)
-    sink = io.BytesIO()
-    write_parquet(iter(found), ["accuracy", "f1"], sink)
-    file = parquet.ParquetFile(io.BytesIO(sink.getvalue()))
-    assert file.metadata.num_row_groups > 20
-    assert file.read().equals(whole)
-
-
 def lines(*found):
     stream = io.StringIO()
     write_jsonl(iter(found), stream)

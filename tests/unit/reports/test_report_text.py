@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 
 import numpy
@@ -174,3 +175,10 @@ def test_script_json_cannot_end_its_block(text: str) -> None:
     block = script_json(json.dumps({"x": text}, ensure_ascii=False))
     assert not re.search("[<>&\u2028\u2029]", block)
     assert json.loads(block) == {"x": text}
+
+
+def test_long_names_of_a_mapping_are_not_remembered():
+    name = "".join(["k"] * 1_000)
+    before = sys.getrefcount(name)
+    assert json_line({name: 1}) == f'{{"{name}": 1}}'
+    assert sys.getrefcount(name) == before
