@@ -127,12 +127,15 @@ async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_t
 ):
     monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 60.0)
     gate, order = gated(monkeypatch, STOPS.get(stage, lambda *work: False)), []
+    caught_up = asyncio.Event()
 
     async def keep(turns):
         if stage == "keeping" and any(turn.sent and turn.sent > 100_000 for turn in turns):
             gate.reached.set()
             await asyncio.to_thread(gate._opened.wait, 20)
         order.extend(["kept"] * len(turns))
+        if order.count("kept") == 4:
+            caught_up.set()
 
     async def ask(url, text, name):
         assert await post(url, asked(text)) == ANSWER
@@ -149,6 +152,7 @@ async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_t
         assert watch.under_way == 5
         gate.open()
         await large
+        await caught_up.wait()
         provider.go_on.set()
         await late
         await watch.drain()
@@ -180,6 +184,48 @@ async def test_who_waits_already_is_answered_when_something_large_begins(monkeyp
         gate.open()
         go_on.set()
         assert await large == ANSWER
+
+
+@pytest.mark.parametrize(("more", "held"), [(2, False), (3, True)])
+async def test_who_comes_while_a_watch_catches_up_waits_only_once_that_does_not_become_less(monkeypatch, more, held):
+    monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 60.0)
+    gate, batches, permits, began = gated(monkeypatch, STOPS["reading"]), [], asyncio.Semaphore(0), asyncio.Event()
+
+    async def keep(turns):
+        if not any(turn.sent and turn.sent > 100_000 for turn in turns):
+            batches.append(len(turns))
+            began.set()
+            async with asyncio.timeout(10):
+                await permits.acquire()
+
+    async def asks(watch, number):
+        await asyncio.gather(*(post(watch.url, asked("Hi.")) for _ in range(number)))
+
+    async with asyncio.timeout(20), Provider() as provider, watching(provider, False, keep=keep) as watch, gate:
+        large = asyncio.create_task(post(watch.url, asked(LONG)))
+        await gate.reached.wait()
+        await asks(watch, 3)
+        gate.open()
+        assert await large == ANSWER
+        await began.wait()
+        await asks(watch, more)
+        late = asyncio.create_task(post(watch.url, asked("later")))
+        await provider.later.acquire()
+        began.clear()
+        permits.release()
+        await began.wait()
+        provider.go_on.set()
+        done, _ = await asyncio.wait({late}, timeout=0.5 if held else None)
+        assert (batches, bool(done)) == ([3, more], not held)
+        for _ in range(2):
+            permits.release()
+        assert await late == ANSWER
+        await watch.drain()
+        after = asyncio.create_task(post(watch.url, asked("Hi.")))
+        done, _ = await asyncio.wait({after}, timeout=0.2)
+        assert not done
+        permits.release()
+        assert await after == ANSWER
 
 
 # serve

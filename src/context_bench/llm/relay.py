@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -47,6 +48,8 @@ _IDLE_SECONDS = 3.0
 _CLOSING_SECONDS, _EVENT_SECONDS = 0.02, 0.25
 #: Bytes that are held back of a stream that goes on.
 _MOST_HELD = 2**20
+#: Bytes that are read of a connection at once.
+_AT_ONCE = 2**16
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -147,6 +150,10 @@ class Connector(aiohttp.TCPConnector):
 class _Handler(ResponseHandler):
     """Spoils the reply under way where the connection was ended and TLS was not."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        take_little(transport)
+
     def eof_received(self) -> None:
         payload, transport = self._payload, self.transport
         if payload is not None and not payload.is_eof() and transport is not None and not closed_by_peer(transport):
@@ -157,6 +164,15 @@ class _Handler(ResponseHandler):
 def handshake_of(socket: aiohttp.ClientWebSocketResponse) -> aiohttp.ClientResponse:
     """The upstream's reply that opened a WebSocket."""
     return socket._response
+
+
+def take_little(transport: asyncio.BaseTransport | None) -> None:
+    """Have less read at once than asyncio's 256 kB: other connections wait for each piece, and threads for each step
+    of the loop.
+    """
+    if transport is not None:
+        with contextlib.suppress(AttributeError):  # a loop of another make
+            cast("Any", transport).max_size = _AT_ONCE
 
 
 class Untouched(web.StreamResponse):
@@ -213,6 +229,7 @@ class Relay:
 
     async def relay(self, incoming: web.BaseRequest, passage: Passage) -> web.StreamResponse:
         """Do one exchange. Raises `CancelledError` when the client went away."""
+        take_little(incoming.transport)
         try:
             sent = await passage.outgoing()
             if isinstance(sent, web.StreamResponse):

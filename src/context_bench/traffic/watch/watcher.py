@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Self
 
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
-from context_bench.llm.background import Apart, Lost, WorkProcess
+from context_bench.llm.background import Apart, Lost, WorkProcess, short_turns
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
 from context_bench.traffic.watch.measure import PROMPTS, Mirror, Money, TurnMeasure, unmeasured
@@ -26,6 +27,7 @@ from context_bench.wire.turns import Turn
 
 _log = logging.getLogger("context_bench.tap")
 Keep = Callable[[list[Turn]], Awaitable[None]]
+_BEHIND = "behind"  # what holds up clients after large bodies: turns that were not waited for
 
 
 class Watch:
@@ -126,10 +128,23 @@ class Watch:
             for exchange in self._under_way.values():
                 if exchange.kept is not None and exchange.number not in turns:
                     exchange.kept.set()
-        elif self._slow.pop(part, None) is not None and not self._slow:
-            for exchange in self._under_way.values():
-                if exchange.kept is not None and not exchange.finished:
-                    exchange.kept.clear()
+        elif self._slow.pop(part, None) is not None and self._slow.keys() <= {_BEHIND}:
+            self._catch_up(math.inf)
+
+    def _catch_up(self, before: float) -> None:
+        """Turns that were let go must be kept now, and those that follow come after them: as long as they become fewer,
+        clients do not wait for them either.
+
+        `before`: how many they were at the last look.
+        """
+        self._slow.pop(_BEHIND, None)
+        behind = {number for number, exchange in self._under_way.items() if exchange.finished}
+        if 0 < len(behind) < before:
+            self._slow[_BEHIND] = behind
+            return
+        for exchange in self._under_way.values():
+            if exchange.kept is not None and not exchange.finished:
+                exchange.kept.clear()
 
     def _let_go(self, events: list[PairedEvent]) -> None:
         """Nothing more is to be waited for: clients may have the ends of their answers."""
@@ -141,6 +156,9 @@ class Watch:
             ):
                 assert exchange.kept is not None
                 exchange.kept.set()
+        behind = self._slow.get(_BEHIND)
+        if behind is not None and len(self._slow) == 1 and self._under_way.keys().isdisjoint(behind):
+            self._catch_up(len(behind))
         self._tell_moved()
 
     def _tell_moved(self) -> None:
@@ -150,6 +168,7 @@ class Watch:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as opened:
             pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-watch")
+            opened.enter_context(short_turns())  # a busy relay would give each turn's record its threads too seldom
             opened.callback(self._process.close)
             opened.callback(pool.shutdown, wait=True)
             worker = asyncio.create_task(self._work(pool))
