@@ -243,6 +243,7 @@ class Exchange:
     request: WireRequest | None = None  # as read for the record; kept for an observer only, and never written down
     words: frozenset[str] | None = None  # of a request that was read apart
     answer: Reply | None = None  # as the request: for an observer only
+    packed_answer: bytes = b""  # pickled, of an exchange that was read apart
     digest: bytes = b""  # of the body as it came, for an observer
     meaning: bytes = b""  # of what the body says, whatever the order of its keys, for an observer
     whole: bytes = b""  # the full request, where the body is an increment, for an observer

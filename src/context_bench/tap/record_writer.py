@@ -138,7 +138,9 @@ def _held(row: Row) -> int:
 
 Sink = Callable[[Forwarded], None]
 #: What an observer sees of an exchange that could not be read.
-_UNSEEN = {"request": None, "answer": None, "words": None, "digest": b"", "meaning": b"", "whole": b""}
+_UNSEEN = {"request": None, "answer": None, "packed_answer": b"", "words": None} | dict.fromkeys(
+    ("digest", "meaning", "whole"), b""
+)
 _AT_ONCE = 8
 #: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
 _LARGE, _LITTLE = LARGE, 1024
@@ -200,6 +202,8 @@ def _seen(exchange: Exchange) -> dict[str, Any]:
     }
     if exchange.apart and exchange.request is not None:  # it is read again where it is compared
         found |= {"request": None, "words": words(exchange.request)}
+    if exchange.apart and exchange.answer is not None:  # a long text takes others' time to pickle and to unpickle
+        found |= {"answer": None, "packed_answer": pickle.dumps(exchange.answer, pickle.HIGHEST_PROTOCOL)}
     return found
 
 
@@ -333,6 +337,7 @@ class ExchangeReader:
             except Exception as error:  # as for sinks
                 self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
         exchange.request, exchange.answer, exchange.words, exchange.whole = None, None, None, b""
+        exchange.packed_answer = b""
         exchange.body.drop()
         exchange.reply.drop()
         self._deliver(reading.record, exchange, reading.packed)

@@ -170,19 +170,16 @@ class TurnMeasure:
         return [self._safely(number, event) for number, event in events]
 
     def apart(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
-        """The same in another process, where requests that were read apart are read again; mirrors come without their
-        bodies.
-        """
-        measured = [self._safely(number, event, again=True) for number, event in events]
-        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in measured]
+        """The same in another process; mirrors come without their bodies."""
+        return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in self.all(events)]
 
-    def _safely(self, number: int, event: PairedEvent, *, again: bool = False) -> tuple[Turn, Mirror | None]:
+    def _safely(self, number: int, event: PairedEvent) -> tuple[Turn, Mirror | None]:
         """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves
         wrote down.
         """
         self._number = number
         try:
-            for seen in event.seen if again else []:
+            for seen in event.seen:
                 seen.read(event.front if seen is not event.front else None)
             return self._one(event)
         except BaseException as error:  # a panic of a library written in Rust is no `Exception`

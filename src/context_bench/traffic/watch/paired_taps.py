@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,13 +46,20 @@ class SeenExchange:
     reply: bytes = b""  # its beginning
     words: frozenset[str] | None = None  # of a request that was read apart
     answer: Reply | None = None
+    packed_answer: bytes = b""  # of one that was read apart
 
     @classmethod
     def of(cls, exchange: Exchange) -> SeenExchange:
         """Facts to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
         return cls(
-            exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words, exchange.answer
+            exchange,
+            exchange.request,
+            exchange.whole or exchange.body.data,
+            reply,
+            exchange.words,
+            exchange.answer,
+            exchange.packed_answer,
         )
 
     def share(self, other: SeenExchange) -> None:
@@ -61,9 +69,11 @@ class SeenExchange:
             self.raw = other.raw
 
     def read(self, before: SeenExchange | None = None) -> None:
-        """Read the request again that was read apart, unless it is the one that was read `before` and went on as it
-        came.
+        """Read what was read apart again: the answer, and the request unless it is the one that was read `before` and
+        went on as it came.
         """
+        if self.packed_answer:
+            self.answer, self.packed_answer = pickle.loads(self.packed_answer), b""  # our own bytes
         if self.request is not None or not self.exchange.apart or not self.raw:
             return
         if before is not None and self.raw is before.raw and _reading(self.exchange) == _reading(before.exchange):
