@@ -229,6 +229,12 @@ def test_a_stream_costs_what_it_says_and_not_its_square():
             b'{"type":"message_stop"}',
         ),
         (
+            "anthropic",
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"%b"}}',
+            b'{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"b"}}',
+            b'{"type":"message_stop"}',
+        ),
+        (
             "openai-responses",
             b'{"type":"response.output_text.delta","delta":"%b"}',
             b'{"type":"response.output_text.delta","delta":"b"}',
@@ -241,7 +247,7 @@ def test_a_stream_costs_what_it_says_and_not_its_square():
         reader.feed(b"data: " + last + b"\n\n")
         reader.close()
         assert reader.complete
-        assert reader.reply.text == "a" * 3 * MB + "b" * 30_000
+        assert [reader.reply.text or "", *reader.reply.signatures][-1] == "a" * 3 * MB + "b" * 30_000
         assert time.process_time() - begun < 2.0
 
 
@@ -251,6 +257,41 @@ def test_an_event_without_end_and_events_without_end():
         feed(reader, [b"data: " + b"x" * MB] * 40)
     with pytest.raises(TooLarge, match="400,000 events"):
         feed(stream_reader("openai-chat"), [b"data: {}\n\n" * 10_000] * 50)
+
+
+MANY_PARTS = {
+    "choices": ("openai-chat", lambda at: {"choices": [{"index": at, "delta": {"content": "a"}}]}),
+    "calls": ("openai-chat", lambda at: {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": at}]}}]}),
+    "calls of choices": (
+        "openai-chat",
+        lambda at: {"choices": [{"index": at % 9, "delta": {"tool_calls": [{"index": at}]}}]},
+    ),
+    "blocks": (
+        "anthropic",
+        lambda at: {"type": "content_block_start", "index": at, "content_block": {"type": "text", "text": ""}},
+    ),
+    "signatures": (
+        "anthropic",
+        lambda at: {
+            "type": "content_block_delta",
+            "index": at,
+            "delta": {"type": "signature_delta", "signature": "a"},
+        },
+    ),
+    "items": ("openai-responses", lambda at: {"type": "response.output_item.added", "output_index": at, "item": {}}),
+}
+
+
+@pytest.mark.parametrize("parts", MANY_PARTS)
+def test_parts_without_end_are_too_many_and_those_of_a_model_are_not(parts):
+    wire, event = MANY_PARTS[parts]
+    for places, too_many in ((range(9_990), False), ([*range(990)] * 20, False), (range(10_020), True)):
+        reader = stream_reader(wire)
+        events = [b"data: " + json.dumps(event(at)).encode() + b"\n\n" for at in places]
+        with (
+            pytest.raises(TooLarge, match="10,000 choices, calls and blocks") if too_many else contextlib.nullcontext()
+        ):
+            feed(reader, events)
 
 
 def feed(reader: StreamReader, pieces: list[bytes]) -> None:
@@ -290,6 +331,10 @@ REPLIES = {
     "plain": lambda: told(REPLY % (b"word " * 6 * MB, b"")),
     "answer": lambda: told(REPLY % (b"word " * MB, b"")),
     "event": lambda: told(b"data: " + b"x" * 30 * MB, kind="text/event-stream"),
+    "choices": lambda: told(
+        b'data: {"choices":[%b]}\n\n' % b",".join(b'{"index":%d}' % at for at in range(100_000)),
+        kind="text/event-stream",
+    ),
     "usage": lambda: told(
         packed(REPLY % (b"Four.", b',"usage":{"prompt_tokens_details":[' + b"{}," * (9 * MB) + b"{}]}")), GZIP
     ),

@@ -204,7 +204,11 @@ class _Builder:
             entry["input"] = block.get("input")
         if kind in _THOUGHTS:
             entry["signature"] = as_str(block.get("signature" if kind == "thinking" else "data")) or ""
-        self._pieces.taken(index)  # of a block that is begun again
+        if index in self._blocks:  # it is begun again
+            self._pieces.taken(index)
+            self._pieces.taken((index, "signature"))
+        else:
+            self._pieces.begin()
         self._blocks[index] = entry
         return bool(entry["text"] or kind == "tool_use")
 
@@ -212,8 +216,8 @@ class _Builder:
         """Add to a block; true if something was said."""
         kind = delta.get("type")
         if kind == "signature_delta" and isinstance(delta.get("signature"), str):
-            entry = self._blocks.setdefault(index, {"type": "thinking", "text": ""})
-            entry["signature"] = entry.get("signature", "") + delta["signature"]
+            self._block(index, "thinking")
+            self._pieces.add((index, "signature"), delta["signature"])
         if kind == "citations_delta" and "citations" in self._blocks.get(index, {}):
             self._blocks[index]["citations"].append(delta.get("citation"))
         name = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}.get(str(kind))
@@ -221,14 +225,22 @@ class _Builder:
         if not piece:
             return False
         known = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
-        self._blocks.setdefault(index, {"type": known[str(kind)], "text": ""})
+        self._block(index, known[str(kind)])
         self._pieces.add(index, piece)
         return True
+
+    def _block(self, index: int, kind: str) -> None:
+        """Have a block at this place."""
+        if index not in self._blocks:
+            self._pieces.begin()
+            self._blocks[index] = {"type": kind, "text": ""}
 
     def reply(self) -> Reply:
         """The reply of all blocks together."""
         for index, entry in self._blocks.items():
             entry["text"] = self._pieces.taken(index, entry["text"])
+            if signature := self._pieces.taken((index, "signature"), entry.get("signature")):
+                entry["signature"] = signature
         entries = [self._blocks[index] for index in sorted(self._blocks)]
         texts = [entry["text"] for entry in entries if entry["type"] == "text"]
         thoughts = [entry["text"] for entry in entries if entry["type"] == "thinking"]

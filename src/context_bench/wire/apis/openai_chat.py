@@ -13,6 +13,7 @@ from context_bench.wire.apis.shared import (
     OBJECT,
     Fault,
     Grammar,
+    Pieces,
     Reply,
     StreamReader,
     arguments_text,
@@ -187,8 +188,9 @@ def _types(message: Mapping[str, Any]) -> list[str]:
 class ChatStream(StreamReader):
     """Puts a chat completion together from its chunks (choice 0)."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: Pieces | None = None) -> None:
         super().__init__()
+        self._pieces = Pieces(within)
         self._reply = Reply()
         self._calls: dict[int, dict[str, Any]] = {}
         self._last = -1  # the highest place of a call
@@ -236,7 +238,13 @@ class ChatStream(StreamReader):
             if not choice.get("index"):
                 self._choice(choice)
             elif isinstance(choice["index"], int):
-                self._others.setdefault(choice["index"], ChatStream())._choice(choice)
+                self._other(choice["index"])._choice(choice)
+
+    def _other(self, index: int) -> ChatStream:
+        if index not in self._others:
+            self._pieces.begin()
+            self._others[index] = ChatStream(self._pieces)
+        return self._others[index]
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
         given, pieces = choice.get("delta"), self._pieces
@@ -283,6 +291,8 @@ class ChatStream(StreamReader):
         part = tool_call(raw)
         index = self._place(raw.get("index"), part)
         self._last = max(self._last, index)
+        if index not in self._calls:
+            self._pieces.begin()
         known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
         self._call_types.setdefault(index, _call_type(raw))
         known["id"] = known["id"] or part["id"]

@@ -219,7 +219,9 @@ class ResponsesStream(StreamReader):
     def _entry(self, body: Mapping[str, Any]) -> int:
         """The place of the item that an event is about."""
         index = body["output_index"] if isinstance(body.get("output_index"), int) else 0
-        self._items.setdefault(index, {"item": {}, "text": "", "refusal": "", "reasoning": "", "arguments": ""})
+        if index not in self._items:
+            self._pieces.begin()
+            self._items[index] = {"item": {}, "text": "", "refusal": "", "reasoning": "", "arguments": ""}
         return index
 
     def take(self, name: str, body: Mapping[str, Any]) -> None:

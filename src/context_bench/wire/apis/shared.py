@@ -8,6 +8,7 @@ cut makes no difference.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ CREATED = 1_700_000_000
 _ASIDE = 2_000
 #: The longest answers of models are some 130,000 tokens, an event each at most; and the bytes of one event that are
 #: read.
-_MOST_EVENTS, _LARGEST_EVENT = 400_000, 16 * 2**20
+_MOST_EVENTS, _LARGEST_EVENT, _MOST_PARTS = 400_000, 16 * 2**20, 10_000
 _EMPTY_LINES = re.compile(rb"\n{3,}")
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -138,10 +139,19 @@ class Grammar:
 
 
 class Pieces:
-    """Texts by name that come in pieces: each is put together when it is asked for, not with each piece."""
+    """Texts by name that come in pieces: each is put together when it is asked for, not with each piece.
 
-    def __init__(self) -> None:
+    `within`: those of the reply that this is a choice of.
+    """
+
+    def __init__(self, within: Pieces | None = None) -> None:
         self._pieces: dict[Any, list[str]] = {}
+        self._parts: Iterator[int] = itertools.count(1) if within is None else within._parts
+
+    def begin(self) -> None:
+        """One more part of the reply: a choice, a call, a block. Raises `TooLarge` for more than a model says."""
+        if next(self._parts) > _MOST_PARTS:
+            raise TooLarge(f"too large: a reply of more than {_MOST_PARTS:,} choices, calls and blocks")
 
     def add(self, name: Any, piece: str) -> None:
         """One more piece of a text."""
