@@ -352,13 +352,21 @@ async def test_others_are_let_in_more_often_while_a_compressor_of_somebody_else_
     assert sys.getswitchinterval() == usual
 
 
-async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_length(monkeypatch):
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_length(monkeypatch, packed):
     gate = gated(monkeypatch, lambda *work: True)
     body = asked("a" * 21 * 2**20)
-    async with ModelServer(Echo()) as model, Served("head_tail", model.url) as served, gate:
-        await post(served.url, body)
+    sent, headers = (gzip.compress(body, 0), {"Content-Encoding": "gzip"}) if packed else (body, {})
+    async with (
+        ModelServer(Echo()) as model,
+        Served("head_tail", model.url) as served,
+        gate,
+        aiohttp.ClientSession(headers=headers) as session,
+    ):
+        async with session.post(f"{served.url}/v1/chat/completions", data=sent) as reply:
+            await reply.read()
         assert model.requests[-1].raw == body
-        assert model.requests[-1].headers["content-length"] == str(len(body))
+        assert model.requests[-1].headers["content-length"] == str(len(sent))
         assert served.unread == {"too large: more than 20 MiB": 1}
         assert not gate.reached.is_set()
 

@@ -123,7 +123,7 @@ class Served:
         return request if change is None else change
 
     async def _work(self, body: _Body) -> bytes | HopAnswer | _Fault | _Unread | None:
-        if not body.coding and len(body.raw) > MOST_BYTES:
+        if len(body.raw) > MOST_BYTES:  # packed ones are no larger than what is in them
             return _Unread(f"too large: more than {MOST_BYTES // 2**20} MiB")
         large = await self._large(body)
         try:
