@@ -195,8 +195,8 @@ def _without_one(figures: dict[str, Any]) -> Section | None:
     lines = []
     for name, facts in mapping(figures.get("without_one")).items():
         other = [f"{task} ({verdict})" for task, verdict in mapping(facts.get("without")).items()]
-        verdict = str(facts.get("verdict"))
-        lines.append((name, {**facts, "verdict": verdict, "other": _named(other) or "no task decides alone"}))
+        alone = "there is no other task" if facts.get("tasks") == 1 else "no task decides alone"
+        lines.append((name, {**facts, "verdict": str(facts.get("verdict")), "other": _named(other) or alone}))
     about = "The verdict, found anew without each single task."
     table = declared_table("agent-one-task", _ONE_TASK, lines, keys=("Arm",), about=about)
     return section_of("agent-one-task", "Does one task decide?", table)

@@ -97,9 +97,18 @@ class Measures:
 
     def of(self, name: str) -> Measure | None:
         """The measure of a score or number. A declared name may hold `*`, as in `pass_at_*`."""
-        if (measure := self._rows.get(name)) is not None:
-            return measure
-        return next((measure for form, measure in self._rows.items() if "*" in form and fnmatchcase(name, form)), None)
+        return _named(self._rows, name)
+
+
+def built_in_measure(name: str) -> Measure | None:
+    """The measure of a score or number that this package declares."""
+    return _named(_built_in(), name)
+
+
+def _named(rows: Mapping[str, Measure], name: str) -> Measure | None:
+    if (measure := rows.get(name)) is not None:
+        return measure
+    return next((measure for form, measure in rows.items() if "*" in form and fnmatchcase(name, form)), None)
 
 
 @cache

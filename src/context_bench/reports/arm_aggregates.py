@@ -25,10 +25,11 @@ Line = tuple[str, str | None]
 
 @dataclass(slots=True)
 class Mean:
-    """A running sum with its n."""
+    """A running sum with its n. `over`: a number, in this process, for the set of rows that it is of, where told."""
 
     total: float = 0.0
     n: int = 0
+    over: int = 0
 
     def take(self, values: Iterable[float | None]) -> None:
         """Add what is there of the values, in their order."""
@@ -38,6 +39,15 @@ class Mean:
                 total += value
                 n += 1
         self.total, self.n = total, n
+
+    def of_rows(self, rows: Iterable[EvalRow]) -> None:
+        """Say of which rows what was taken is; in any order."""
+        self.over = (self.over + sum(hash((row.dataset, row.example_id, row.trial)) for row in rows)) % 2**64
+
+    def saved_against(self, other: Mean) -> float | None:
+        """1 − this sum / the other one; `None` unless both are of the same rows."""
+        same = self.n and (self.n, self.over) == (other.n, other.over)
+        return 1 - self.total / other.total if same and other.total else None
 
     @property
     def value(self) -> float | None:
@@ -49,6 +59,7 @@ _SUMMED = (
     *("sent", "forwarded", "billed", "calls", "client_calls", "extra_calls", "other_calls"),
     *("role_changes", "param_changes", "text_changed", "truncated", "uncounted_parts", "late"),
 )
+_COST = ("cost", "cost_usd", "usd")
 _MOST_CHANGES = 200  # different ones that are kept by name
 
 
@@ -124,6 +135,7 @@ class LineAggregates:
         usage = [row.usage for row in rows if row.usage]
         if usage:
             self._used(usage)
+            self.cost.of_rows(row for row in rows if row.usage and first(row.usage, *_COST) is not None)
         self.sources.update([source_of(row) for row in rows if row.output_tokens is not None])
         for row in rows:
             if row.wire:
@@ -145,6 +157,7 @@ class LineAggregates:
         sent, forwarded = numbers([row.input_tokens for row in rows]), numbers([row.output_tokens for row in rows])
         self.sent.take(sent)
         self.forwarded.take(forwarded)
+        self.forwarded.of_rows(row for row, known in zip(rows, forwarded, strict=True) if known is not None)
         both = [(a, b) for a, b in zip(sent, forwarded, strict=True) if a is not None and b is not None]
         self.paired_sent.take([a for a, _ in both])
         self.paired_forwarded.take([b for _, b in both])
@@ -173,7 +186,7 @@ class LineAggregates:
         self.cached.take(firsts(usage, "cache_read"))
         self.written.take(firsts(usage, "cache_write"))
         self.completion.take(firsts(usage, "output_tokens", "completion_tokens"))
-        self.cost.take(firsts(usage, "cost", "cost_usd", "usd"))
+        self.cost.take(firsts(usage, *_COST))
 
     @property
     def compression(self) -> float | None:

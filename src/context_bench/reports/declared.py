@@ -89,12 +89,19 @@ def declared_table(
     shown = [column for column in figures if column.shown(facts for _, facts in named)]
     if not named or not shown:
         return None
-    heads = [Column(name, False) for name in keys]
-    heads += [Column(column.title, column.unit != "text", column.about) for column in shown]
     rows: list[list[Cell]] = [
         [*names, *(column.cell(facts.get(column.key)) for column in shown)] for names, facts in named
     ]
+    told = [_has_interval(row[place] for row in rows) for place in range(len(keys), len(keys) + len(shown))]
+    heads = [Column(name, False) for name in keys]
+    for column, intervals in zip(shown, told, strict=True):
+        name = column.title if intervals else column.title.removesuffix(" (95 %)")
+        heads.append(Column(name, column.unit != "text", column.about))
     return Table(id, heads, rows, title, about, max(1, len(keys)))
+
+
+def _has_interval(cells: Iterable[Cell]) -> bool:
+    return any(isinstance(cell, Figure) and cell.interval is not None for cell in cells)
 
 
 def section_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from markupsafe import Markup, escape
 from rich.console import RenderableType
@@ -19,6 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.core.keys import load_json
+from context_bench.core.measures import built_in_measure, dollars, took
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.exchanges import (
@@ -197,6 +198,12 @@ class Judged:
     reason: str
 
 
+_CALL_COLUMNS = (
+    *("by", "model", "attempt", "status", "tokens sent", "tokens in", "tokens out", "from cache", "in flight"),
+    *("time", "first token", "cost", "error"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Detail:
     """Everything in the fragment, ready to be laid out; texts are visible and cut already, those of exchanges are
@@ -213,21 +220,12 @@ class Detail:
     context: str
     cut: bool
     command: str
-    call_columns: ClassVar[tuple[str, ...]] = (
-        "who",
-        "model",
-        "attempt",
-        "status",
-        "sent",
-        "in",
-        "out",
-        "cached",
-        "at once",
-        "seconds",
-        "first token s",
-        "$",
-        "error",
-    )
+
+    @property
+    def call_table(self) -> list[tuple[str, list[str]]]:
+        """The columns of the table of calls that have something in them: heading and cells."""
+        columns = zip(_CALL_COLUMNS, zip(*self.calls, strict=True), strict=True) if self.calls else ()
+        return [(name, list(cells)) for name, cells in columns if any(cells)]
 
     @classmethod
     def of(
@@ -244,7 +242,7 @@ class Detail:
         return cls(
             texts=texts,
             parts=parts,
-            scores=[(name, _score(value)) for name, value in row.scores.items()],
+            scores=[(name, _score(value, name)) for name, value in row.scores.items()],
             judges=[_judged(each, most) for each in told.get("judges") or []],
             errors=[(source, visible(error, most, lines=True)) for source, error in row.errors.items()],
             exchanges=exchanges,
@@ -317,7 +315,7 @@ def readable_reason(reply: str) -> str:
 
 
 def _call(told: Mapping[str, Any]) -> list[str]:
-    """The cells of a call, see `Detail.call_columns`."""
+    """The cells of a call, see `_CALL_COLUMNS`."""
     usage = told.get("usage") or {}
     cost = first(told, "cost")
     return [
@@ -335,7 +333,7 @@ def _call(told: Mapping[str, Any]) -> list[str]:
         ),
         _seconds(told.get("seconds")),
         _seconds(told.get("ttft")),
-        "" if cost is None else f"{cost:.6f}".rstrip("0").rstrip("."),
+        "" if cost is None else dollars(cost),
         visible(told.get("error") or "", 400),
     ]
 
@@ -345,15 +343,16 @@ def _count(value: Any) -> str:
 
 
 def _seconds(value: Any) -> str:
-    if not isinstance(value, int | float):
-        return ""
-    return f"{value:.3f}" if value >= 0.0005 or not value else f"{value:.1g}"
+    return took(value) if isinstance(value, int | float) else ""
 
 
-def _score(value: float) -> str:
+def _score(value: float, name: str = "") -> str:
     """A score with the three digits that it has everywhere, without zeros at its end; what is smaller is not told as
-    0.
+    0. Times, amounts and counts among the scores of ours in their units.
     """
+    measure = built_in_measure(name)
+    if measure is not None and measure.unit in ("seconds", "tokens", "usd", "count"):
+        return Figure(value, measure.unit).short
     if 0 < abs(value) < 0.0005:
         return f"{value:.1g}"
     return Figure(value, "score").short.rstrip("0").rstrip(".")

@@ -127,8 +127,8 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
             for at, name in enumerate(_scores(page))
         ),
         *({"title": name, "kind": "number"} for name in ("sent", "forwarded")),
-        {"title": "latency s", "kind": "number", "digits": 3},
-        {"title": "cost $", "kind": "number", "digits": 6},
+        {"title": "latency, s", "kind": "number", "digits": 4},
+        {"title": "cost, $", "kind": "number", "digits": 6},
         {"title": "failure", "kind": "text"},
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
-from context_bench.core.measures import percent
+from context_bench.core.measures import dollars, percent
 from context_bench.core.numbers import number
 from context_bench.reports.arm_aggregates import Line, LineAggregates, Mean, quantile
 from context_bench.reports.declared import (
@@ -232,7 +232,7 @@ def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict
     cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
     about = _about_money(manifest, cached)
     if any(facts["saved"] is None and facts["n"] for label, facts in lines if label != report.baseline):
-        about += " Saved: where both were paid for on as many examples."
+        about += " Saved: where both were paid for on the same examples."
     table = declared_table("money", titled, lines, about=about)
     return section_of("money", "Money and cache" if cached or written else "Money", table)
 
@@ -254,14 +254,14 @@ def _money_facts(report: ReportContext, line: Line, each: LineAggregates, paid: 
 
 
 def saved_money(report: ReportContext, line: Line, base: Line) -> Figure | None:
-    """Share of the money per example that a line saves against another one; `None` unless both were paid for on as many
-    examples.
+    """Share of the money per example that a line saves against another one; `None` unless both were paid for on the
+    same examples.
     """
     return _saved(report, line, base, "cost")
 
 
 def saved_tokens(report: ReportContext, line: Line, base: Line) -> Figure | None:
-    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of as many
+    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of the same
     examples.
     """
     return _saved(report, line, base, "forwarded")
@@ -270,7 +270,8 @@ def saved_tokens(report: ReportContext, line: Line, base: Line) -> Figure | None
 def _saved(report: ReportContext, line: Line, base: Line, amount: Literal["cost", "forwarded"]) -> Figure | None:
     lines = [report.aggregates.lines.get(each) for each in (line, base)]
     own, other = (getattr(each, amount) if each is not None else Mean() for each in lines)
-    return Figure(1 - own.total / other.total, "share") if own.n and own.n == other.n and other.total else None
+    saved = own.saved_against(other)
+    return None if saved is None else Figure(saved, "share")
 
 
 def _about_money(manifest: dict[str, Any], cached: bool) -> str:
@@ -286,7 +287,19 @@ def _about_money(manifest: dict[str, Any], cached: bool) -> str:
             " What the provider read from its cache is billed at its cache price; a system that rewrites "
             "history gives this discount away."
         )
-    return about
+    return about + _beside(mapping(mapping(manifest.get("run")).get("counts")))
+
+
+def _beside(counts: dict[str, Any]) -> str:
+    """Money of a run that went to no system: a sentence, or nothing."""
+    whole = number(counts.get("cost")) or 0.0
+    rest = whole - sum(
+        number(each.get("cost")) or 0.0 for each in map(mapping, mapping(counts.get("systems")).values())
+    )
+    if rest <= 0.001 * whole:
+        return ""
+    outside = f" Of the run's {dollars(whole)}, {dollars(rest)} are in no line:"
+    return f"{outside} its check of the endpoint, or a judge's replies."
 
 
 def time(report: ReportContext) -> Section | None:
@@ -296,7 +309,7 @@ def time(report: ReportContext) -> Section | None:
     if report.replaced("time") and not any(each.ttft or each.billed.n for _, each in report.lines):
         return None  # no model answered; what compressing took stands with the sizes
     lines = [(report.label(line), _time_facts(report, line, each)) for line, each in report.lines]
-    about = "Seconds per example without time spent waiting for a slot or in back-off; failed rows left out."
+    about = "Time per example, without time spent waiting for a slot or in back-off; failed rows left out."
     return section_of("time", "Latency", declared_table("time", _TIME, lines, about=about))
 
 

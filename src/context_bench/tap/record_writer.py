@@ -20,6 +20,7 @@ from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess
 from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, Steering, header
 from context_bench.tap.forwarded import RecordWriter
+from context_bench.wire.apis import Reply
 from context_bench.wire.request import WireRequest
 
 
@@ -205,6 +206,12 @@ def _seen(exchange: Exchange) -> dict[str, Any]:
     if exchange.apart and exchange.answer is not None:  # a long text takes others' time to pickle and to unpickle
         found |= {"answer": None, "packed_answer": pickle.dumps(exchange.answer, pickle.HIGHEST_PROTOCOL)}
     return found
+
+
+def unpacked_answer(packed: bytes) -> Reply:
+    """The answer of an exchange that was read apart."""
+    answer: Reply = pickle.loads(packed)  # our own bytes, from the process that read it
+    return answer
 
 
 _WORDS = re.compile(r"\w+")

@@ -64,6 +64,8 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
             result.summary[name]["agreement_with_passthrough"] = estimate.value
             result.estimates.setdefault(name, {})["agreement_with_passthrough"] = estimate
         rules.untimed += figures.untimed
+        if changed := _beside_shortening(systems[name]):
+            result.notes.append(f"{name} did more than shorten: {changed}.")
         if 0 < systems[name]["requests"] == systems[name]["unseen"] + systems[name]["failed"]:
             result.notes.append(
                 f"{name}: nothing could be read of what arrived behind it; the tap must see it and keep bodies "
@@ -202,6 +204,15 @@ def _summarise(result: Result, name: str, facts: Mapping[str, Any]) -> None:
     result.wire.setdefault(name, {})["violations"] = total(
         {kind: counts["times"] for kind, counts in facts["violations"].items()}
     )
+
+
+def _beside_shortening(facts: Mapping[str, Any]) -> str:
+    """The most frequent changes of a system that are no compression, with their requests; empty without any."""
+    seen = facts["requests"] - facts["unseen"] - facts["failed"]
+    kinds = {kind: each["requests"] for kind, each in facts["violations"].items() if total({kind: each["times"]})}
+    most = sorted(kinds, key=lambda kind: (-kinds[kind], kind))[:3]
+    told = ", ".join(f"{kind.replace('_', ' ')} in {kinds[kind]:,} of {seen:,} requests" for kind in most)
+    return told + (f" and {len(kinds) - 3:,} more kinds" if len(kinds) > 3 else "")
 
 
 #: Options that other runs have and a replay has no use for.

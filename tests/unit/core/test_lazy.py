@@ -106,6 +106,7 @@ def test_offers_of_all_kinds_are_looked_for_in_one_pass(tmp_path, monkeypatch):
     info.mkdir()
     (info / "entry_points.txt").write_text("[context_bench.reporters]\nloud = offering:Loud\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_objects", {kind: {} for kind in registry._objects})  # others' tests registered some
     looked, scan = [], os.scandir
     monkeypatch.setattr(lazy.os, "scandir", lambda folder: looked.append(folder) or scan(folder))
     assert registry.names("reporter") == ["loud"]

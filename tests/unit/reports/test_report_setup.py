@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from context_bench.core.records import EvalRow, Result, SetupRecord
+from context_bench.core.records import Comparison, EvalRow, Result, SetupRecord
 from context_bench.core.rows import note, totals
 from context_bench.reports import build_page, render, to_json
 from context_bench.reports.page import Figure
@@ -85,7 +85,7 @@ def test_one_line_a_system_with_what_it_told() -> None:
 def test_no_set_up_no_section_and_no_column() -> None:
     page = build_page(result())
     assert page.section("setup") is None
-    assert cells(result(), "money")["memory"].keys() == {"System", "per 1,000 examples (95 %)", "total", "n"}
+    assert cells(result(), "money")["memory"].keys() == {"System", "per 1,000 examples", "total", "n"}
     assert not {"setup", "setups"} & json.loads(to_json(result())).keys()
 
 
@@ -93,18 +93,33 @@ def test_money_counts_it_once_in_the_total_and_never_per_question() -> None:
     found = cells(result(record(), record(number=2), record(number=2, attempt=2)), "money")
     assert found["memory"] == {
         "System": "memory",
-        "per 1,000 examples (95 %)": "$10.00",
+        "per 1,000 examples": "$10.00",
         "set-up": "$0.7500",
         "total": "$0.7900",
         "n": "4",
     }
     assert found["other"] == {
         "System": "other",
-        "per 1,000 examples (95 %)": "$10.00",
+        "per 1,000 examples": "$10.00",
         "set-up": None,
         "total": "$0.0400",
         "n": "4",
     }
+
+
+@pytest.mark.parametrize(("paid", "saved"), [((0, 1), "50 %"), ((1, 0), "50 %"), ((0, 2), None), ((0,), None)])
+def test_savings_are_told_of_the_same_examples_only(paid: tuple[int, ...], saved: str | None) -> None:
+    rows = [EvalRow("base", i, {"f1": 1.0}, 10, 10, usage={"cost": 0.02} if i < 2 else {}) for i in range(3)]
+    rows += [EvalRow("own", i, {"f1": 1.0}, 10, 10, usage={"cost": 0.01} if i in paid else {}) for i in (*paid, 3)]
+    compared = Comparison("own", "base", "f1", None, None, 0.0, -0.1, 0.1, 1.0, "undecided", 0.02, 3, 3)
+    found = Result(rows, {"base": {}, "own": {}}, comparisons=[compared])
+    assert cells(found, "money")["own"].get("saved against base") == saved
+    counts = {"cost": 0.05, "systems": {"base": {"cost": 0.04}, "own": {"cost": 0.0099}}}
+    for whole, told in ((0.05, True), (0.0499, False)):
+        found.manifest = {"run": {"counts": {**counts, "cost": whole}}}
+        section = build_page(found).section("money")
+        assert section is not None
+        assert ("$0.0500, $0.000100 are in no line" in section.tables[0].about) is told
 
 
 def test_money_of_set_ups_alone_is_shown_too() -> None:

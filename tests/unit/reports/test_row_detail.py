@@ -292,7 +292,10 @@ def test_a_part_has_no_column_without_a_value_and_no_empty_table():
     assert "Nothing came back." in html(told)
     assert "<table" not in html(told)
     assert "rank" not in detail_text(row(), told)
-    assert "<td>—</td>" in html({"calls": [{"model": "m"}]})
+    calls = html({"calls": [{"model": "m", "attempt": 1}, {"attempt": 2, "seconds": 0.0123, "cost": 0.000214}]})
+    heads = [*re.findall(r"<th scope=.col.[^>]*>([^<]*)</th>", calls)]
+    assert heads == ["model", "attempt", "time", "cost"]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", calls) == ["m", "1", "—", "—", "—", "2", "12 ms", "$0.000214"]
 
 
 def test_a_part_stands_for_what_it_shows_better():

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.llm.background import WorkProcess
 from context_bench.llm.coding import decode
 from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, Headers, header
-from context_bench.tap.record_writer import Observer, Sink, words
+from context_bench.tap.record_writer import Observer, Sink, unpacked_answer, words
 from context_bench.traffic.watch.session_context import BackSteering, FrontSteering, SessionPlace
 from context_bench.wire.apis import Reply, parse_request
 from context_bench.wire.apis.shared import load_body
@@ -73,7 +72,7 @@ class SeenExchange:
         went on as it came.
         """
         if self.packed_answer:
-            self.answer, self.packed_answer = pickle.loads(self.packed_answer), b""  # our own bytes
+            self.answer, self.packed_answer = unpacked_answer(self.packed_answer), b""
         if self.request is not None or not self.exchange.apart or not self.raw:
             return
         if before is not None and self.raw is before.raw and _reading(self.exchange) == _reading(before.exchange):
