@@ -166,6 +166,17 @@ def test_printed_the_tools_are_gone_and_nothing_is_cut_off(houses, read):
     assert page.pdf(format="A4")[:4] == b"%PDF"
 
 
+def test_scores_that_are_not_printed_make_no_paper_wider(folder, aside, read):
+    """What a window has no room for is printed; what no paper has room for is not, before a page is fitted as well."""
+    page = read(aside(material.memory, folder / "printed.html"), width=1280)
+    unprinted = "[...document.querySelectorAll('#rows th.aside')]"
+    page.evaluate(f"{unprinted}.forEach(head => head.classList.add('away'))")
+    page.emulate_media(media="print")
+    shown = page.evaluate(f"{unprinted}.map(head => getComputedStyle(head).display)")
+    assert shown
+    assert set(shown) == {"none"}
+
+
 def test_a_sheet_of_paper_is_laid_out_as_a_screen_and_not_as_a_phone(houses, read):
     page = read(houses, width=703, height=1000)  # what A4 leaves between margins of 12 mm
     page.emulate_media(media="print")
