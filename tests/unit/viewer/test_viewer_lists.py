@@ -149,7 +149,7 @@ def test_what_is_nought_when_rounded_has_no_sign(change, shown):
     system = {**named, "change": change, "saved": {"tokens": change}}
     text = render("verdicts_part.html.j2", told={"systems": [system]})
     assert f">{shown} points<" in text
-    assert f">{shown} % tokens saved<" in text
+    assert f">{shown.removeprefix('+')} % tokens saved<" in text
 
 
 async def test_a_watch_shows_its_models_and_its_money_while_it_runs_and_afterwards(path):
