@@ -143,7 +143,7 @@ def test_a_run_shows_the_same_parts_as_its_report(viewer, visit):
 def test_rows_are_searched_filtered_and_sorted(viewer, visit):
     page = visit(viewer)
     run_page(page, "houses")
-    page.get_by_role("link", name="One line a row").click()
+    page.get_by_role("link", name="Show one line per row").click()
     page.get_by_role("checkbox", name="failed only").check()
     expect(page.locator("table.rows tbody tr:not(.hit)")).to_have_count(6)
     expect(page.locator("table.rows")).to_contain_text("Refused")
