@@ -8,7 +8,7 @@ of it is packed, never on disk, and drops the responses that were longest unused
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ from context_bench.core.keys import MOST_BYTES, digest_of, packed, unpacked
 from context_bench.wire.apis.shared import dump, load_json
 from context_bench.wire.cache import Segments, common_characters
 
-_NODE, _TEXT, _SESSION = 300, 200, 600  # bytes of Python's own for each, roughly
+_NODE, _TEXT, _SESSION = 300, 320, 600  # bytes of Python's own for each, roughly
+_BEGINNING = 64  # characters of a text
 
 
 class Prefixes:
@@ -54,8 +55,8 @@ class Prefixes:
         node, tokens = session.root, 0
         for digest, kind, text in path:
             if (following := node.children.get(digest)) is None:
-                alike = (self._texts.text(other.digest) for other in node.children.values() if other.kind == kind)
-                partial = max((common_characters(text, other) for other in alike), default=0)
+                alike = (other.digest for other in node.children.values() if other.kind == kind)
+                partial = self._texts.most_shared(text, alike)
                 return tokens + (count(text[:partial]) if partial else 0)
             node, tokens = following, tokens + count(text)
         return tokens
@@ -120,28 +121,38 @@ class _Session:
 
 
 class _Texts:
-    """Packed texts by their digest, each once however many need it."""
+    """Packed texts by their digest, each once however many need it.
+
+    Their beginnings are held as they are: where texts differ there already, none is unpacked.
+    """
 
     def __init__(self) -> None:
         self.size = 0
-        self._held: dict[bytes, tuple[bytes, int]] = {}
+        self._held: dict[bytes, tuple[bytes, str, int]] = {}
 
     def take(self, digest: bytes, text: str) -> None:
-        data, needed = self._held.get(digest) or (packed(text), 0)
-        self._held[digest] = data, needed + 1
+        data, beginning, needed = self._held.get(digest) or (packed(text), text[:_BEGINNING], 0)
+        self._held[digest] = data, beginning, needed + 1
         if not needed:
             self.size += _TEXT + len(data)
 
     def give_back(self, digest: bytes) -> None:
-        data, needed = self._held[digest]
+        data, beginning, needed = self._held[digest]
         if needed > 1:
-            self._held[digest] = data, needed - 1
+            self._held[digest] = data, beginning, needed - 1
         else:
             del self._held[digest]
             self.size -= _TEXT + len(data)
 
-    def text(self, digest: bytes) -> str:
-        return unpacked(self._held[digest][0])
+    def most_shared(self, text: str, digests: Iterable[bytes]) -> int:
+        """The most characters that `text` and one of these begin with."""
+        most = 0
+        for digest in digests:
+            data, beginning, _ = self._held[digest]
+            if beginning.startswith(text[: min(most + 1, _BEGINNING)]):  # else they share no more than that
+                whole = text.startswith(beginning) and len(beginning) == _BEGINNING
+                most = max(most, common_characters(text, unpacked(data) if whole else beginning))
+        return most
 
 
 _ENTRY = 300  # bytes of Python's own for each response, roughly
