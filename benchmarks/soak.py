@@ -411,7 +411,8 @@ class Soak:
             await self.play(long)
         self.faults.on = False
         await self.warm_viewer()
-        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes * 0.85))
+        rest = REST if self.asked.minutes >= IF_ASKED else self.asked.minutes * 0.85
+        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * rest)
         for round_ in self.rounds:
             await self.compare(round_)
         if self.asked.requests is None:  # the viewer's time
