@@ -228,6 +228,30 @@ async def test_who_comes_while_a_watch_catches_up_waits_only_once_that_does_not_
         assert await after == ANSWER
 
 
+async def test_a_call_that_outlives_its_answer_keeps_no_watch_from_holding_clients_again(monkeypatch):
+    gate, behind = gated(monkeypatch, STOPS["reading"]), []
+    looked = Watch._catch_up
+
+    def noted(watch, before):
+        looked(watch, before)
+        behind.append(dict(watch._slow))
+
+    monkeypatch.setattr(Watch, "_catch_up", noted)
+    monkeypatch.setattr("context_bench.traffic.watch.paired_taps.Pairing.waits_for_calls", lambda *_: True)
+    async with asyncio.timeout(20), Provider() as provider, watching(provider, False, keep=kept_at_once) as watch, gate:
+        large = asyncio.create_task(post(watch.url, asked(LONG)))
+        await gate.reached.wait()
+        assert await post(watch.url, asked("Hi.")) == ANSWER
+        gate.open()
+        assert await large == ANSWER
+    assert behind
+    assert not any(behind)
+
+
+async def kept_at_once(turns):
+    """A store that is never busy."""
+
+
 # serve
 
 

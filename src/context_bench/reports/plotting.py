@@ -194,9 +194,8 @@ _DOTS = 20  # of a distribution
 _MOST_OPEN = 40  # differences by kind of question, none with an interval, that are drawn
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MARKS = (
-    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Hollow marks: another "
-    "system is better or cheaper by more than the intervals leave open, and in nothing worse. Overlapping marks are "
-    "moved apart."
+    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Hollow: another system is "
+    "better or cheaper by more than the intervals leave open, and in nothing worse. Overlapping marks are moved apart."
 )
 _FOREST = (
     "Each mark is a system's mean difference to {baseline} on the same examples, with its 95 % interval once there are "

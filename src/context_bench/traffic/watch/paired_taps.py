@@ -438,6 +438,10 @@ class TapPair:
         ):  # what goes on for long holds up nobody's answer
             asyncio.get_running_loop().call_later(_MOMENT, exchange.kept.set)
 
+    def waits_for_calls(self, front: Exchange) -> bool:
+        """True if calls that began in the time of a client's request are still being answered."""
+        return self._pairing.waits_for_calls(front)
+
     # Findings of the pairing
 
     def turn(self, front: SeenExchange, calls: list[SeenExchange], pending: int) -> None:

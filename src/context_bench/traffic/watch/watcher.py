@@ -133,12 +133,13 @@ class Watch:
 
     def _catch_up(self, before: float) -> None:
         """Turns that were let go must be kept now, and those that follow come after them: as long as they become fewer,
-        clients do not wait for them either.
+        clients do not wait for them either. Those that wait for calls of their own, for long maybe, do not count.
 
         `before`: how many they were at the last look.
         """
         self._slow.pop(_BEHIND, None)
-        behind = {number for number, exchange in self._under_way.items() if exchange.finished}
+        over = (exchange for exchange in self._under_way.values() if exchange.finished)
+        behind = {exchange.number for exchange in over if not self._main.waits_for_calls(exchange)}
         if 0 < len(behind) < before:
             self._slow[_BEHIND] = behind
             return
