@@ -48,7 +48,8 @@ def expect(what: Any) -> LocatorAssertions:
 
 
 def overflow(page: Page) -> int:
-    """How many pixels the page is wider than its window."""
+    """How many pixels the page is wider than its window, once its styles have come."""
+    page.wait_for_load_state("load")
     wider: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     return wider
 

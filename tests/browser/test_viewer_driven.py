@@ -266,6 +266,7 @@ def test_hostile_texts_are_texts_in_the_viewer(folder, aside, visit):
             elif step == "two rows":
                 page.get_by_role("link", name="side by side").first.click()
                 expect(page.locator(".told")).to_have_count(2)
+            page.wait_for_load_state("load")  # a click returns while the next page still comes
             shown = page.locator("body").inner_text()
             assert "<img src=x onerror=alert(" in shown, step
             assert material.acting(shown) == "", step
