@@ -23,7 +23,11 @@ MEASURES = {
     "compression_ratio": {"unit": "share", "better": "higher", "place": "tokens"},
     "mean_input_tokens": {"unit": "tokens", "better": "lower", "place": "tokens", "about": "of a prompt as sent"},
     "mean_output_tokens": {"unit": "tokens", "better": "lower", "place": "tokens", "about": "of a prompt as forwarded"},
-    "pareto_rank": {"unit": "count", "better": "lower"},
+    "pareto_rank": {
+        "unit": "count",
+        "better": "lower",
+        "about": "between score and cost of a pass; 1: no other system is better in one and no worse in the other",
+    },
 }
 
 

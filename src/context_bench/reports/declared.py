@@ -196,11 +196,11 @@ class ReportContext:
     def measure(self, name: str) -> Measure:
         """Title, unit, direction and place of a score or a number of the summary, as its file declares them.
 
-        The place of one that nobody has declared is "".
+        The place of one that nobody has declared is "", and its unit what its name says.
         """
         if name == "groups" or name.startswith(("setup_", "setups_")):
-            return Measure(unit=_setup_unit(name), place="setup")
-        return self.measures.of(name) or Measure(place="")
+            return Measure(unit=_unit_named(name, "count"), place="setup")
+        return self.measures.of(name) or Measure(unit=_unit_named(name, "number"), place="")
 
     def is_score(self, name: str) -> bool:
         """True for an estimate that the section on quality may show."""
@@ -216,10 +216,12 @@ class ReportContext:
         return sum(name == line[0] for name, _ in self.aggregates.lines) == 1
 
 
-def _setup_unit(name: str) -> Unit:
-    if name.endswith("_tokens"):
-        return "tokens"
-    return "usd" if name == "setup_cost" else "seconds" if "seconds" in name else "count"
+def _unit_named(name: str, otherwise: Unit) -> Unit:
+    if name.endswith("_ratio"):
+        return "number"
+    words = name.split("_")
+    units: dict[str, Unit] = {"tokens": "tokens", "cost": "usd", "usd": "usd", "seconds": "seconds", "aborted": "count"}
+    return next((units[word] for word in words if word in units), otherwise)
 
 
 def report_context(result: Result) -> ReportContext:

@@ -227,7 +227,10 @@ class Figure:
         return f"[{', '.join(ends)}]"
 
     def _one(self, value: float) -> str:
-        text = _PRINT[self.unit](value) if self.digits is None else f"{value:.{self.digits}f}"
+        if self.digits is None:
+            text = _PRINT[self.unit](value)
+        else:
+            text = f"{100 * value:.{self.digits}f} %" if self.unit == "share" else f"{value:.{self.digits}f}"
         if text.startswith("-") and not any(digit in "123456789" for digit in text):
             text = text[1:]  # no minus zero
         return f"+{text}" if self.signed and value > 0 else text

@@ -230,7 +230,7 @@ def headline(sentences: Iterable[Sentence]) -> Chart | None:
     }
     left = (("prompt tokens", "tokens"), ("bill", "money"))
     parts = [
-        BarPart(name, what, Figure(1 - saved[key].value, "share"))
+        BarPart(name, what, Figure(1 - saved[key].value, "share", digits=1 if abs(saved[key].value) < 0.0995 else 0))
         for name, saved in known.items()
         for what, key in left
     ]

@@ -389,16 +389,16 @@ def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:
         Column(own.title or key, True, own.explanation, _repeated(report, key)) for key, own in measures.items()
     ]
     rows: list[list[Cell]] = [
-        [system, *(_metric(key, own, values.get(key)) for key, own in measures.items())]
+        [system, *(_metric(own, values.get(key)) for key, own in measures.items())]
         for system, values in report.summary.items()
     ]
     return Table(name, columns, rows)
 
 
-def _metric(key: str, measure: Measure, value: float | None) -> Figure | None:
+def _metric(measure: Measure, value: float | None) -> Figure | None:
     if measure.title or measure.unit in _COUNTED:
         return figure(value, measure.unit)
-    return figure(value, "usd") if key.endswith("_usd") or key == "setup_cost" else figure(value, "number", digits=4)
+    return figure(value, "number", digits=4)
 
 
 def _repeated(report: ReportContext, key: str) -> bool:
