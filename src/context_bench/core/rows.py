@@ -28,7 +28,7 @@ from context_bench.core.records import EvalRow, SetupRecord, plain
 from context_bench.core.roles import roles_in
 
 #: Names of facts in `EvalRow.usage`, the first that is a number counts.
-COMPLETION, COST, TTFT = ("output_tokens", "completion_tokens"), ("cost", "cost_usd"), ("ttft",)
+COMPLETION, COST, TTFT = ("output_tokens", "completion_tokens"), ("cost", "cost_usd", "usd"), ("ttft",)
 #: Rows that are looked at together: what is done once for all of them costs nothing, and they take no room.
 TOGETHER = 128
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any
 
 from context_bench.core.numbers import MOST, number
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import in_pieces, ordered
+from context_bench.core.rows import COST, in_pieces, ordered
 from context_bench.stats.distributions import percentile
 
 #: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged
@@ -59,7 +59,6 @@ _SUMMED = (
     *("sent", "forwarded", "billed", "calls", "client_calls", "extra_calls", "other_calls"),
     *("role_changes", "param_changes", "text_changed", "truncated", "uncounted_parts", "late"),
 )
-_COST = ("cost", "cost_usd", "usd")
 _MOST_CHANGES = 200  # different ones that are kept by name
 
 
@@ -135,7 +134,7 @@ class LineAggregates:
         usage = [row.usage for row in rows if row.usage]
         if usage:
             self._used(usage)
-            self.cost.of_rows(row for row in rows if row.usage and first(row.usage, *_COST) is not None)
+            self.cost.of_rows(row for row in rows if row.usage and first(row.usage, *COST) is not None)
         self.sources.update([source_of(row) for row in rows if row.output_tokens is not None])
         for row in rows:
             if row.wire:
@@ -186,7 +185,7 @@ class LineAggregates:
         self.cached.take(firsts(usage, "cache_read"))
         self.written.take(firsts(usage, "cache_write"))
         self.completion.take(firsts(usage, "output_tokens", "completion_tokens"))
-        self.cost.take(firsts(usage, *_COST))
+        self.cost.take(firsts(usage, *COST))
 
     @property
     def compression(self) -> float | None:

@@ -25,7 +25,7 @@ from context_bench.core.measures import took
 from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
-from context_bench.core.rows import in_pieces
+from context_bench.core.rows import COST, in_pieces
 from context_bench.reports.arm_aggregates import firsts, numbers, shape_of
 from context_bench.reports.cards import chip_of, store_option
 from context_bench.reports.json_document import Remarks, Writable
@@ -464,7 +464,7 @@ def _csv_columns(rows: Sequence[EvalRow], score_names: list[str]) -> list[Sequen
         *[numbers([each.get(name) for each in scores]) for name in score_names],
         firsts(usage, "input_tokens", "prompt_tokens"),
         firsts(usage, "output_tokens", "completion_tokens"),
-        firsts(usage, "cost", "cost_usd", "usd"),
+        firsts(usage, *COST),
         [csv_cell(json_line(row.errors)) if row.errors else "" for row in rows],
     ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import in_order, unranked
+from context_bench.core.rows import COST, in_order, unranked
 from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.cards import store_option
 from context_bench.reports.detail import detail_html, placed
@@ -153,7 +153,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
         number(row.input_tokens) or None,  # 0: nothing was sent as it is
         number(row.output_tokens),
         _rounded(row.latency, 6),
-        _rounded(first(row.usage, "cost", "cost_usd", "usd"), 8),
+        _rounded(first(row.usage, *COST), 8),
         excerpt(failure, 160) if failure else None,
     ]
 

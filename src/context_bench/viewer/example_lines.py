@@ -15,7 +15,7 @@ from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import unranked
+from context_bench.core.rows import COST, unranked
 from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, row_lists
 from context_bench.engine.store.browsing import ListedRun, Place
@@ -225,7 +225,7 @@ def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
         "sent": in_unit(number(row.input_tokens) or None, "count"),
         "forwarded": in_unit(number(row.output_tokens), "count"),
         "latency": in_unit(number(row.latency), "seconds"),
-        "cost": in_unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),
+        "cost": in_unit(first(row.usage, *COST), "usd"),
         "failure": failure_of(row),
     }
 
@@ -269,7 +269,7 @@ def written_rows(
 
 def _downloaded(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
     said = (row.system, row.dataset, row.example_id, row.trial, *map(texts.get, ("question", "answer", "response")))
-    cost = first(row.usage, "cost", "cost_usd", "usd")
+    cost = first(row.usage, *COST)
     figures = (row.input_tokens, row.output_tokens, row.latency, cost, failure_of(row) or None)
     return dict(zip(_COLUMNS, said + figures, strict=True)) | {name: row.scores.get(name) for name in scores}
 

@@ -51,7 +51,9 @@ ROWS = st.builds(
     group=st.sampled_from([None, "g"]),
     cluster=st.sampled_from([None, "c", "context-c"]),
     errors=st.dictionaries(st.sampled_from(["system", "judge"]), st.just("X: y")),
-    usage=st.dictionaries(st.sampled_from(["output_tokens", "completion_tokens", "cost", "cost_usd", "ttft"]), ODD),
+    usage=st.dictionaries(
+        st.sampled_from(["output_tokens", "completion_tokens", "cost", "cost_usd", "usd", "ttft"]), ODD
+    ),
 )
 
 

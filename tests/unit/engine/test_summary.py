@@ -283,6 +283,12 @@ def test_tokens_money_and_time_have_intervals():
     assert told["ttft_median"].value == 0.1
 
 
+@pytest.mark.parametrize("name", ["cost", "cost_usd", "usd"])
+def test_a_cost_under_any_of_its_names_has_an_interval(name):
+    rows = [row("a", i, usage={name: 0.001 + i / 1e6}) for i in range(60)]
+    assert result({"a": rows}).estimates["a"]["cost_usd"].value == pytest.approx(0.0010295)
+
+
 def test_a_mean_cost_that_few_rows_make_is_called_so():
     rng = random.Random(4)
 

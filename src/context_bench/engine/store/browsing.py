@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, fun
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
-from context_bench.core.rows import kind_in
+from context_bench.core.rows import COST, kind_in
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Damaged, body_key, dumps, loads, unpack, unpacked
 from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
@@ -254,8 +254,6 @@ _p = schema.plan.c
 _PLACE = _p.arm * (1 << ARM_BITS) + _p.position * (1 << POSITION_BITS) + _p.trial
 #: Rows of a run from which columns are kept: fewer are sorted as fast by reading them.
 COLUMNS_FROM = 20_000
-#: Where usage says what was paid.
-COSTS = ("cost", "cost_usd", "usd")
 
 
 def judge_error(run: int) -> ColumnElement[Any]:
@@ -431,7 +429,7 @@ class _ScoreCache(dict[bytes, tuple[tuple[str, float], ...]]):
     def cost(self, usage: bytes) -> float:
         """Cost in US dollars, as usage tells it."""
         told = unpacked(usage, {})
-        return next((found for name in COSTS if (found := real(told.get(name))) is not None), nan)
+        return next((found for name in COST if (found := real(told.get(name))) is not None), nan)
 
 
 def keep_columns_of(store: Store, run: str, state: str) -> None:

@@ -18,12 +18,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tup
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
+from context_bench.core.rows import COST
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Skeleton, dumps, loads, unpack_body, unpacked
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.browsing import (
     ARM_BITS,
-    COSTS,
     POSITION_BITS,
     ListedRun,
     Place,
@@ -308,7 +308,7 @@ def _numbers(
             ranked.where(p.c.arm == arm).order_by(p.c.position, p.c.trial)
         )
         for place, value, *ordinal in rows:
-            number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else COSTS)
+            number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else COST)
             if not found or found[-1] != place:
                 found.append(place)
                 numbers.append(nan)
