@@ -203,9 +203,9 @@ _FOREST = (
     "loss is ruled out, or it is better; red square: it is worse by more than that; ring: open."
 )
 _CHANGES = (
-    "A bar for all examples whose score changed by as much against {baseline}: left of zero lost, right gained, on one "
-    "scale for all systems. Equal scores have no bar and are counted at the right; systems with equal scores alone are "
-    "left out. A mean difference near zero may hide losses and gains alike."
+    "Each bar counts the examples whose score changed by the same amount against {baseline}: left of zero lost, right "
+    "gained, on one scale for all systems. Equal scores have no bar and are counted at the right; systems with equal "
+    "scores alone are left out. A mean difference near zero may hide losses and gains alike."
 )
 _SPREAD = (
     "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
@@ -444,9 +444,8 @@ def _times(report: ReportContext, section: Section) -> list[Chart]:
 
 def about_spread(what: str) -> str:
     """Instructions for reading a distribution of these things."""
-    return (
-        f"One dot per {what}; of more than {_DOTS}, {_DOTS} dots that stand for as many each. {_SPREAD} Left is faster."
-    )
+    many = f"more than {_DOTS} are drawn as {_DOTS} dots, each for equally many"
+    return f"One dot per {what}; {many}. {_SPREAD} Left is faster."
 
 
 def _spread(report: ReportContext, line: Line, name: str, values: Sequence[float]) -> Spread | None:
