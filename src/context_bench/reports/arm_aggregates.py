@@ -25,11 +25,10 @@ Line = tuple[str, str | None]
 
 @dataclass(slots=True)
 class Mean:
-    """A running sum with its n. `over`: a number, in this process, for the set of rows that it is of, where told."""
+    """A running sum with its n."""
 
     total: float = 0.0
     n: int = 0
-    over: int = 0
 
     def take(self, values: Iterable[float | None]) -> None:
         """Add what is there of the values, in their order."""
@@ -40,18 +39,39 @@ class Mean:
                 n += 1
         self.total, self.n = total, n
 
-    def of_rows(self, rows: Iterable[EvalRow]) -> None:
-        """Say of which rows what was taken is; in any order."""
-        self.over = (self.over + sum(hash((row.dataset, row.example_id, row.trial)) for row in rows)) % 2**64
-
-    def saved_against(self, other: Mean) -> float | None:
-        """1 − this sum / the other one; `None` unless both are of the same rows."""
-        same = self.n and (self.n, self.over) == (other.n, other.over)
-        return 1 - self.total / other.total if same and other.total else None
-
     @property
     def value(self) -> float | None:
         return self.total / self.n if self.n else None
+
+
+@dataclass(slots=True)
+class AmountsByExample:
+    """What each example took, so that sums are held against those of the same examples: 16 bytes each."""
+
+    examples: array[int] = field(default_factory=lambda: array("q"))  # a hash of each, of this process
+    amounts: array[float] = field(default_factory=lambda: array("d"))
+
+    def take(self, rows: Sequence[EvalRow], amounts: Sequence[float | None]) -> None:
+        """Take in the rows whose amount is known."""
+        known = [(row, amount) for row, amount in zip(rows, amounts, strict=True) if amount is not None]
+        self.examples.extend([hash((row.dataset, row.example_id, row.trial)) for row, _ in known])
+        self.amounts.extend([amount for _, amount in known])
+
+    def saved_against(self, other: AmountsByExample) -> float | None:
+        """1 − this sum / the other one over the examples that both have; `None` where these are fewer than half of
+        either's.
+        """
+        import numpy as np
+
+        if not self.examples or not other.examples:
+            return None
+        mine, theirs = (np.frombuffer(each.examples, dtype=np.int64) for each in (self, other))
+        _, here, there = np.intersect1d(mine, theirs, return_indices=True)
+        if not len(here) or 2 * len(here) < max(len(mine), len(theirs)):
+            return None
+        own = math.fsum(map(self.amounts.__getitem__, here.tolist()))
+        base = math.fsum(map(other.amounts.__getitem__, there.tolist()))
+        return 1 - own / base if base else None
 
 
 #: Keys of `EvalRow.wire` that add up, in the order of reports.
@@ -115,6 +135,8 @@ class LineAggregates:
     written: Mean = field(default_factory=Mean)
     completion: Mean = field(default_factory=Mean)
     cost: Mean = field(default_factory=Mean)
+    costs: AmountsByExample = field(default_factory=AmountsByExample)
+    prompts: AmountsByExample = field(default_factory=AmountsByExample)  # tokens forwarded
     grown: int = 0  # rows whose prompt got longer on the way
     changed: int = 0  # rows of which something else went on than was sent
     compared: int = 0  # rows where both are known
@@ -134,7 +156,8 @@ class LineAggregates:
         usage = [row.usage for row in rows if row.usage]
         if usage:
             self._used(usage)
-            self.cost.of_rows(row for row in rows if row.usage and first(row.usage, *COST) is not None)
+            self.costs.take(rows, [first(row.usage, *COST) if row.usage else None for row in rows])
+        self.prompts.take(rows, numbers([row.output_tokens for row in rows]))
         self.sources.update([source_of(row) for row in rows if row.output_tokens is not None])
         for row in rows:
             if row.wire:
@@ -156,7 +179,6 @@ class LineAggregates:
         sent, forwarded = numbers([row.input_tokens for row in rows]), numbers([row.output_tokens for row in rows])
         self.sent.take(sent)
         self.forwarded.take(forwarded)
-        self.forwarded.of_rows(row for row, known in zip(rows, forwarded, strict=True) if known is not None)
         both = [(a, b) for a, b in zip(sent, forwarded, strict=True) if a is not None and b is not None]
         self.paired_sent.take([a for a, _ in both])
         self.paired_forwarded.take([b for _, b in both])

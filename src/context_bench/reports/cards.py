@@ -136,8 +136,8 @@ def _verdicts(report: ReportContext) -> list[Sentence]:
 
 
 def _saved(report: ReportContext, each: Comparison, control: bool) -> dict[str, Figure]:
-    """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as
-    many examples.
+    """Shares of tokens and money that the system of a comparison saves against its baseline, on the examples that
+    both have them of.
 
     Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens
     before it sends. A control that saves nothing was not meant to.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from context_bench.core.measures import dollars, percent
 from context_bench.core.numbers import number
-from context_bench.reports.arm_aggregates import Line, LineAggregates, Mean, quantile
+from context_bench.reports.arm_aggregates import AmountsByExample, Line, LineAggregates, quantile
 from context_bench.reports.declared import (
     FigureColumn,
     ReportContext,
@@ -232,7 +232,7 @@ def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict
     cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
     about = _about_money(manifest, cached)
     if any(facts["saved"] is None and facts["n"] for label, facts in lines if label != report.baseline):
-        about += " Saved: where both were paid for on the same examples."
+        about += " Saved: on the examples where both were paid for, if these are half of either's or more."
     table = declared_table("money", titled, lines, about=about)
     return section_of("money", "Money and cache" if cached or written else "Money", table)
 
@@ -254,22 +254,22 @@ def _money_facts(report: ReportContext, line: Line, each: LineAggregates, paid: 
 
 
 def saved_money(report: ReportContext, line: Line, base: Line) -> Figure | None:
-    """Share of the money per example that a line saves against another one; `None` unless both were paid for on the
-    same examples.
+    """Share of the money that a line saves against another one, on the examples on which both were paid for; `None`
+    where these are fewer than half.
     """
-    return _saved(report, line, base, "cost")
+    return _saved(report, line, base, "costs")
 
 
 def saved_tokens(report: ReportContext, line: Line, base: Line) -> Figure | None:
-    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of the same
-    examples.
+    """Share of the forwarded tokens that a line saves against another one, on the examples of which both have them;
+    `None` where these are fewer than half.
     """
-    return _saved(report, line, base, "forwarded")
+    return _saved(report, line, base, "prompts")
 
 
-def _saved(report: ReportContext, line: Line, base: Line, amount: Literal["cost", "forwarded"]) -> Figure | None:
+def _saved(report: ReportContext, line: Line, base: Line, amount: Literal["costs", "prompts"]) -> Figure | None:
     lines = [report.aggregates.lines.get(each) for each in (line, base)]
-    own, other = (getattr(each, amount) if each is not None else Mean() for each in lines)
+    own, other = (getattr(each, amount) if each is not None else AmountsByExample() for each in lines)
     saved = own.saved_against(other)
     return None if saved is None else Figure(saved, "share")
 

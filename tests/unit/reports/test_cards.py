@@ -56,7 +56,7 @@ def test_each_verdict_has_a_chip_and_a_title_in_plain_words(
 ) -> None:
     card = judged(result, "kompact", verdict=verdict, difference=-0.061, margin=0.02, n=38, n_needed=123)
     assert (card.chip, card.verdict) == (chip, verdict)
-    assert card.title.startswith("kompact sends 5")
+    assert card.title.startswith("kompact saves 47 % of the money")
     assert card.title.endswith(clause)
     assert card.terms == ("f1 in points",)
 

@@ -87,7 +87,7 @@ def test_many_metrics_are_several_readable_tables(result: Result) -> None:
 
 def test_verdicts_and_failures_have_their_places(result: Result) -> None:
     text = to_markdown(result)
-    assert text.index("**loss** (inferior) kompact sends") < text.index("| System |")
+    assert text.index("**loss** (inferior) kompact saves") < text.index("| System |")
     assert "## Failures" in text
     assert "TimedOut" in text
 

@@ -107,10 +107,21 @@ def test_money_counts_it_once_in_the_total_and_never_per_question() -> None:
     }
 
 
-@pytest.mark.parametrize(("paid", "saved"), [((0, 1), "50 %"), ((1, 0), "50 %"), ((0, 2), None), ((0,), None)])
-def test_savings_are_told_of_the_same_examples_only(paid: tuple[int, ...], saved: str | None) -> None:
+@pytest.mark.parametrize(
+    ("paid", "saved"),
+    [
+        ({0: 0.01, 1: 0.01}, "50 %"),
+        ({1: 0.01, 0: 0.01}, "50 %"),
+        ({0: 0.015, 2: 0.5}, "25 %"),
+        ({0: 0.005}, "75 %"),
+        ({0: 0.01, 2: 0.5, 4: 0.5}, None),
+        ({2: 0.01, 4: 0.01}, None),
+    ],
+)
+def test_savings_are_told_of_the_same_examples_only(paid: dict[int, float], saved: str | None) -> None:
+    """Of those that both were paid for, where they are half of either's at least."""
     rows = [EvalRow("base", i, {"f1": 1.0}, 10, 10, usage={"cost": 0.02} if i < 2 else {}) for i in range(3)]
-    rows += [EvalRow("own", i, {"f1": 1.0}, 10, 10, usage={"cost": 0.01} if i in paid else {}) for i in (*paid, 3)]
+    rows += [EvalRow("own", i, {"f1": 1.0}, 10, 10, usage={"cost": paid[i]} if i in paid else {}) for i in (*paid, 3)]
     compared = Comparison("own", "base", "f1", None, None, 0.0, -0.1, 0.1, 1.0, "undecided", 0.02, 3, 3)
     found = Result(rows, {"base": {}, "own": {}}, comparisons=[compared])
     assert cells(found, "money")["own"].get("saved against base") == saved
