@@ -458,7 +458,7 @@ def found_and_missed(stored: StoredRow) -> list[RowPart]:
             RowPart(
                 title="Gold, found or not" if unknown else title,
                 columns=("item", "time", "what it says"),
-                rows=[(one, *gold.text_of(one)) for one in missed],
+                rows=[(one, _clock(time), text) for one in missed for time, text in [gold.text_of(one)]],
             )
         )
     return found
@@ -476,7 +476,12 @@ def _hit(place: int, hit: Any, held: list[str]) -> tuple[Any, ...]:
         True if held else "—",  # stays where no hit is gold: that is told, not unknown
         text if isinstance(text, str) else str(hit),
         number(fields.get("score")),
-        str(fields["time"]) if fields.get("time") else None,
+        _clock(fields.get("time")),
         sources or None,
         number(fields.get("tokens")),
     )
+
+
+def _clock(told: Any) -> str | None:
+    """A time as a person reads it, whole minutes without their seconds."""
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::00)?(?=$|[^:])", r"\1 \2", str(told)) if told else None

@@ -27,6 +27,7 @@ from context_bench.core.measures import took
 from context_bench.reports import charts
 from context_bench.reports.charts import RowsAt
 from context_bench.reports.page import (
+    BarPart,
     Card,
     Cell,
     Chart,
@@ -42,6 +43,7 @@ from context_bench.reports.visible_text import command_text, excerpt, visible
 
 #: Charts that stand before the appendix: tokens against the bill, and the one forest plot.
 _PICTURES = ("headline", "forest")
+_MOST_AHEAD = 4  # systems of which tokens and bill are drawn there: the cards of more say it in less room
 _APART = 4  # so many controls in the size of single systems stand among the others; more have a fold of their own
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
@@ -342,7 +344,8 @@ def _pictured(section: Section, apart: frozenset[str]) -> tuple[list[Chart], Sec
     shown: list[Chart] = []
     left: list[Chart] = []
     for chart in section.charts:
-        if chart.id not in _PICTURES:
+        many = chart.id == "headline" and len(dict.fromkeys(each.name for each in chart.of(BarPart))) > _MOST_AHEAD
+        if chart.id not in _PICTURES or many:
             left.append(chart)
             continue
         others = [each for each in chart.data if isinstance(each, Gap) and each.name.partition(" − ")[0] in apart]

@@ -208,7 +208,7 @@ _CHANGES = (
     "scores alone are left out. A mean difference near zero may hide losses and gains alike."
 )
 _SPREAD = (
-    "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
+    "Thick stroke: median; thin stroke: p95, which one in twenty exceeds; both in figures at the right, in that order."
 )
 
 
@@ -424,9 +424,9 @@ def _times(report: ReportContext, section: Section) -> list[Chart]:
         Chart(
             "latency",
             "distribution",
-            "Time until the reply",
-            about_spread("request"),
-            "time until the reply",
+            "Time per example",
+            about_spread("example"),
+            "time per example",
             "",
             [s for s in latency if s],
         ),

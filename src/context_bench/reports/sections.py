@@ -41,6 +41,10 @@ from context_bench.stats.verdict.evidence import is_headline
 _ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "items_failed"))
 #: Units whose numbers are printed as such, not with the decimals of a score, in the table of all metrics.
 _COUNTED = ("count", "tokens", "seconds", "usd")
+_RANKS = (
+    "pareto_rank is between score and cost of a pass, however small the differences; the charts call a system beaten "
+    "only by more than the intervals leave open."
+)
 
 
 def setup_facts(records: Sequence[SetupRecord]) -> dict[str, dict[str, Any]]:
@@ -379,7 +383,8 @@ def _metrics(report: ReportContext) -> Section | None:
         return None
     groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(report, keys)
     tables = [_metric_table(report, f"metrics-{position + 1}", group) for position, group in enumerate(groups)]
-    return Section("metrics", "All metrics", tables=tables, brief=not report.replaced("metrics"))
+    about = _RANKS if "pareto_rank" in keys else ""
+    return Section("metrics", "All metrics", about, tables, brief=not report.replaced("metrics"))
 
 
 def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:

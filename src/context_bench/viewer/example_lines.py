@@ -80,7 +80,7 @@ class Standard:
 @dataclass(frozen=True, slots=True)
 class ExampleAnswer:
     """The answer of one system to an example. `passed`: `None` without a score; `change`: against the baseline's, one
-    of `row_lists.CHANGES`, `""` without one.
+    of `row_lists.CHANGES`, `""` without one; `against`: the baseline.
     """
 
     place: Place
@@ -89,6 +89,7 @@ class ExampleAnswer:
     score: float | None = None
     passed: bool | None = None
     change: str = ""
+    against: str = ""
 
     @property
     def failure(self) -> str:
@@ -179,10 +180,11 @@ def _answer(at: Place, row: EvalRow, base: EvalRow | None, response: str, standa
     score = _score(row, standard.score)
     passed = None if score is None else score >= standard.passes
     theirs = _score(base, standard.score) if base is not None else None
-    change = ""
-    if theirs is not None:
+    change = against = ""
+    if base is not None and theirs is not None:
+        against = base.system
         change = "failed" if score is None else "same" if score == theirs else "lost" if score < theirs else "gained"
-    return ExampleAnswer(at, row, response, score, passed, change)
+    return ExampleAnswer(at, row, response, score, passed, change, against)
 
 
 def _score(row: EvalRow, name: str) -> float | None:

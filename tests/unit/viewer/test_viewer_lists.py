@@ -135,7 +135,7 @@ async def test_runs_are_sorted_and_filtered_by_kind_with_watches_among_them(path
         assert names(await text_of(session, "/?kind=compression")) == ["C"]
         watches = await text_of(session, "/?kind=watch")
         assert names(watches) == ["traffic"]
-        assert '<span class="count">0</span><span class="unit"> turns</span>' in watches
+        assert '<span class="count">0</span><span> turns</span>' in watches
         assert names(await text_of(session, "/?kind=questions&sort=name&order=down")) == ["b", "a"]
         assert names(await text_of(session, "/?q=traf")) == ["traffic"]
         assert "is of this kind" in await text_of(session, "/?kind=nothing")
