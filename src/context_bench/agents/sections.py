@@ -32,7 +32,6 @@ _SOLVED = columns(
     ("aborted", "aborted", "count", ""),
     ("failures", "failed", "count", ""),
     ("rules", "aborted by", "text", "the rule of the run that ended it; such runs count as not solved"),
-    needs="always",
 )
 _TAKES = (
     FigureColumn("calls_mean", "turns", "number", "answered calls of the model per run (mean)", digits=2),
@@ -44,7 +43,7 @@ _TAKES = (
     ),
     FigureColumn(
         "seconds_median",
-        "seconds",
+        "agent's seconds",
         "number",
         "of the agent on the clock, without copying and tests (median)",
         digits=2,
@@ -60,23 +59,21 @@ _QUOTAS = columns(
     ("used_mean", "per run", "share", "mean"),
     ("most", "at most", "share", "the highest share that was used up at the end of a run"),
     ("runs", "runs", "count", "runs whose replies told the quota"),
-    needs="always",
 )
 _RATIOS = (
-    FigureColumn("sums", "ratio of sums (95 %)", "number", needs="always", digits=3),
-    FigureColumn("medians", "median per task (95 %)", "number", needs="always", digits=3),
-    FigureColumn("n", "pairs", needs="always"),
+    FigureColumn("sums", "ratio of sums (95 %)", "number", digits=3),
+    FigureColumn("medians", "median per task (95 %)", "number", digits=3),
+    FigureColumn("n", "pairs"),
     FigureColumn(
         "without",
         "turns without",
         "text",
         "tasks without which the ratio of sums falls on the other side of 1",
-        "always",
     ),
 )
 _PER_SOLVED = (
-    FigureColumn("per_solved", "cost per solved (95 %)", "number", needs="always", digits=3),
-    *columns(("verdict", "verdict", "text", ""), ("n", "pairs", "count", ""), needs="always"),
+    FigureColumn("per_solved", "cost per solved (95 %)", "number", digits=3),
+    *columns(("verdict", "verdict", "text", ""), ("n", "pairs", "count", "")),
 )
 _AMOUNTS = (
     ("cost", "money"),
@@ -84,21 +81,20 @@ _AMOUNTS = (
     ("output", "reply tokens"),
     ("calls", "turns"),
     ("again", "re-reads"),
-    ("seconds", "seconds"),
+    ("seconds", "agent's seconds"),
 )
 _ONE_TASK = columns(
     ("verdict", "verdict", "text", ""),
     ("tasks", "tasks", "count", ""),
     ("other", "another without", "text", ""),
-    needs="always",
 )
 _TASKS = (
-    *columns(("solved", "solved", "count", ""), ("runs", "runs", "count", ""), needs="always"),
-    FigureColumn("rules", "aborted by", "text", needs="always"),
-    FigureColumn("calls_mean", "turns", "number", needs="always", digits=2),
-    FigureColumn("tokens_mean", "prompt tokens", needs="always"),
-    FigureColumn("cost_mean", "cost", "usd", needs="always"),
-    FigureColumn("seconds_mean", "seconds", "number", needs="always", digits=2),
+    *columns(("solved", "solved", "count", ""), ("runs", "runs", "count", "")),
+    FigureColumn("rules", "aborted by", "text"),
+    FigureColumn("calls_mean", "turns", "number", digits=2),
+    FigureColumn("tokens_mean", "prompt tokens"),
+    FigureColumn("cost_mean", "cost", "usd"),
+    FigureColumn("seconds_mean", "agent's seconds", "number", digits=2),
 )
 
 

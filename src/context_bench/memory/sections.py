@@ -122,8 +122,8 @@ def _levelled(context: ReportContext, names: list[str], table: str, title: str) 
     if not names:
         return None
     names = sorted(names, key=lambda name: _place(name) or (0, 0))
-    shown = [FigureColumn(name, f"{_titled(name)} (95 %)", "score", needs="always") for name in names]
-    shown.append(FigureColumn("n", "n", about="questions with evidence", needs="always"))
+    shown = [FigureColumn(name, f"{_titled(name)} (95 %)", "score") for name in names]
+    shown.append(FigureColumn("n", "n", about="questions with evidence"))
     lines: list[tuple[str, dict[str, Any]]] = []
     for system in context.systems:
         means = {name: _estimate(context, system, name) for name in names}
@@ -327,7 +327,7 @@ def _answers(context: ReportContext, passes: Mapping[str, _Pass], threshold: flo
         if change is not None:
             facts |= {"helped": change.helped, "harmed": change.harmed}
         lines.append((system, facts))
-    shown = [FigureColumn("answers", f"{field} (95 %)", "score", needs="always"), *_DECISIONS]
+    shown = [FigureColumn("answers", f"{field} (95 %)", "score"), *_DECISIONS]
     shown[-3] = replace(shown[-3], about=f"mean {field} of answerable questions that were answered")
     about = (
         f"Right: {field} ≥ {threshold:g}. Helped and harmed: shares of the questions that both this memory "
@@ -339,10 +339,10 @@ def _answers(context: ReportContext, passes: Mapping[str, _Pass], threshold: flo
 def _junk(context: ReportContext) -> Table | None:
     """Harm in use: outdated values, repetition, echoes."""
     names = context.aggregates.score_names
-    shown = columns(*(column for column in _JUNK if column[0] in names), needs="always")
+    shown = columns(*(column for column in _JUNK if column[0] in names))
     if shown and "stale_in_top_k" in names:
         about = "questions about facts that changed"
-        shown += columns(("changed", "changed facts", "count", about), needs="always")
+        shown += columns(("changed", "changed facts", "count", about))
     lines: list[tuple[str, dict[str, Any]]] = []
     for system in context.systems:
         changed = _estimate(context, system, "stale_in_top_k")
@@ -382,9 +382,9 @@ def _types(context: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
                 lines.append(((kind, system), {**means, **counts, "n": next(iter(counts.values()))}))
     shown: list[FigureColumn] = []
     for name in names:
-        shown.append(FigureColumn(name, f"{_titled(name)} (95 %)", "score", needs="always"))
-        shown += [] if once else [FigureColumn(f"{name}/n", "n", needs="always")]
-    shown += [FigureColumn("n", "n", needs="always")] if once else []
+        shown.append(FigureColumn(name, f"{_titled(name)} (95 %)", "score"))
+        shown += [] if once else [FigureColumn(f"{name}/n", "n")]
+    shown += [FigureColumn("n", "n")] if once else []
     about = (
         "n: questions with this score. With few questions, or few conversations, the interval is wide or there is none."
     )

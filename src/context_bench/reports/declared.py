@@ -24,7 +24,7 @@ from context_bench.reports.visible_text import json_ready
 
 Facts = Mapping[str, Any]
 ColumnUnit = Unit | Literal["ms", "text"]
-Needs = Literal["any", "nonzero", "always"]
+Needs = Literal["any", "nonzero"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FigureColumn:
         title: Heading.
         unit: How the figure is printed; `ms`: seconds shown as milliseconds; `text`: as it is.
         about: Explanation of the column.
-        needs: When the column is shown: if any line has the figure, if any has one that is not 0, or always.
+        needs: When the column is shown: if any line has the figure, or if any has one that is not 0.
         digits: Decimals, where they are not the unit's.
         signed: A plus before what is above 0.
     """
@@ -51,10 +51,8 @@ class FigureColumn:
 
     def shown(self, lines: Iterable[Facts]) -> bool:
         """True if a table of these lines has the column."""
-        if self.needs == "always":
-            return True
         values = [facts.get(self.key) for facts in lines]
-        return any(values) if self.needs == "nonzero" else any(value is not None for value in values)
+        return any(values) if self.needs == "nonzero" else any(value not in (None, "") for value in values)
 
     def cell(self, value: Any) -> Cell:
         """The figure as a cell."""

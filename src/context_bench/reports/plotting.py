@@ -65,7 +65,6 @@ _COMPARISON = columns(
     ("clusters", "clusters", "count", "independent units behind the interval"),
     ("excluded", "left out", "count", "pairs in which one side failed"),
     ("n_needed", "n needed", "count", "examples for 80 % power at the margin"),
-    needs="always",
 )
 
 
@@ -77,10 +76,10 @@ def quality(report: ReportContext) -> Section | None:
     primary, others = metrics[0], metrics[1:]
     title = f"mean {report.score_field}" if primary == PRIMARY and report.score_field else primary
     figures = [
-        FigureColumn(f"score {primary}", f"{title} (95 %)", "score", needs="always"),
-        FigureColumn("n", "n", "count", "rows with a score", "always"),
-        FigureColumn("failed", "failed", "count", "rows that should have a score and have none", "always"),
-        FigureColumn("bounds", "bounds", "number", "the mean with every failure counted as wrong … as right", "always"),
+        FigureColumn(f"score {primary}", f"{title} (95 %)", "score"),
+        FigureColumn("n", "n", "count", "rows with a score"),
+        FigureColumn("failed", "failed", "count", "rows that should have a score and have none"),
+        FigureColumn("bounds", "bounds", "number", "the mean with every failure counted as wrong … as right"),
         *(_score_column(report, name) for name in others),
     ]
     lines = [(report.label(line), _quality_facts(report, line, primary, others)) for line, _ in report.lines]
@@ -91,7 +90,7 @@ def quality(report: ReportContext) -> Section | None:
 def _score_column(report: ReportContext, name: str) -> FigureColumn:
     measure = report.measure(name)
     title = measure.title or (name if name == "pass_rate" else f"mean {name}")
-    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", measure.explanation, "always")
+    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", measure.explanation)
 
 
 def quality_metrics(report: ReportContext) -> list[str]:

@@ -116,8 +116,8 @@ _FAILURES = (
     FigureColumn("source", "where", "text", "the system, or the evaluator that gave no score"),
     FigureColumn("class", "class", "text"),
     FigureColumn("rows", "rows"),
-    FigureColumn("share", "share", "share", needs="always"),
-    FigureColumn("sample", "for instance", "text", needs="always"),
+    FigureColumn("share", "share", "share"),
+    FigureColumn("sample", "for instance", "text"),
 )
 _RESPONDER = (FigureColumn("meaning", "meaning", "text"), FigureColumn("score", "score (95 %)", "score"))
 #: Contexts that a responder was tried on: key in the manifest, title, meaning.
@@ -127,8 +127,8 @@ _CONTEXTS = (
     ("full", "full context", "all of it"),
 )
 _OWN_SCORE = (
-    FigureColumn("own", "own score", "text", "what only sets of its kind are measured by", "always"),
-    FigureColumn("own_mean", "mean of it", "score", needs="always"),
+    FigureColumn("own", "own score", "text", "what only sets of its kind are measured by"),
+    FigureColumn("own_mean", "mean of it", "score"),
 )
 
 
@@ -337,10 +337,10 @@ def _datasets(report: ReportContext) -> Section | None:
         return None
     own = _own_scores(aggregates, field)
     figures = [
-        FigureColumn("mean", f"mean {field}", "score", needs="always"),
+        FigureColumn("mean", f"mean {field}", "score"),
         FigureColumn("n", "n"),
         FigureColumn("failed", "failed"),
-        FigureColumn("compression", "compression", "share", needs="always"),
+        FigureColumn("compression", "compression", "share"),
         *(_OWN_SCORE if own else ()),
     ]
     ordered = sorted(aggregates.datasets.items(), key=lambda item: report.systems.index(item[0][0][0]))

@@ -42,7 +42,6 @@ _TOKENS = columns(
     ("completion", "reply", "tokens", "completion tokens"),
     ("grown", "grew", "count", "examples whose prompt got longer on the way"),
     ("paired", "n", "count", "examples with both sent and forwarded tokens"),
-    needs="always",
 )
 _WIRE = (
     FigureColumn(
@@ -72,7 +71,7 @@ _WIRE = (
 )
 _CHANGES = (FigureColumn("what", "what", "text"), FigureColumn("times", "times"))
 _MONEY = (
-    FigureColumn("price", "per 1,000 examples (95 %)", "usd", needs="always"),
+    FigureColumn("price", "per 1,000 examples (95 %)", "usd"),
     FigureColumn("saved", "saved", "share", "share of the money per example; negative: it costs more"),
     FigureColumn(
         "cached",
@@ -87,8 +86,8 @@ _MONEY = (
         "share of the billed prompt tokens that were written to the provider's cache",
     ),
     FigureColumn("set-up", "set-up", "usd", "getting groups ready, before any question"),
-    FigureColumn("total", "total", "usd", "all attempts, failed ones and set-up included", "always"),
-    FigureColumn("n", "n", "count", "examples with a known price", "always"),
+    FigureColumn("total", "total", "usd", "all attempts, failed ones and set-up included"),
+    FigureColumn("n", "n", "count", "examples with a known price"),
 )
 _TIME = columns(
     ("median", "median (95 %)", "seconds", ""),
@@ -97,7 +96,6 @@ _TIME = columns(
     ("ttft", "TTFT median (95 %)", "seconds", "time to the first token of a streamed reply"),
     ("ttft_p95", "TTFT p95", "seconds", ""),
     ("n", "n", "count", ""),
-    needs="always",
 )
 
 

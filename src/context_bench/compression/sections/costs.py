@@ -41,9 +41,8 @@ _SIZES = (
         ("after", "after", "tokens", "tokens in its place"),
         ("keep", "keep (95 %)", "share", "sum after / sum before"),
         ("removed", "removed", "share", "1 − keep"),
-        needs="always",
     ),
-    FigureColumn("fold", "fold", "number", "before / after", "always", digits=2),
+    FigureColumn("fold", "fold", "number", "before / after", digits=2),
     *columns(
         (
             "keep_mean",
@@ -57,7 +56,6 @@ _SIZES = (
             "share",
             "share of the text after that begins as the history did: what a prompt cache can still use",
         ),
-        needs="always",
     ),
     FigureColumn(
         "pays",
@@ -65,7 +63,6 @@ _SIZES = (
         "number",
         "turns that must follow until such a rewrite has paid for the broken prompt cache, at 0.1 × the input price "
         "for reads and 1.25 × for writes, the compressed part alone",
-        "always",
         digits=1,
     ),
     FigureColumn(
@@ -77,25 +74,21 @@ _SIZES = (
     *columns(
         ("seconds", "compress", "seconds", "median seconds of a compression, where it is made before any question"),
         ("answer", "answer", "seconds", "median seconds of a question, compression for it included"),
-        needs="always",
     ),
 )
-_BILLED = FigureColumn(
-    "billed", "billed", "tokens", "prompt tokens of a question on the provider's bill, mean", "always"
-)
-_PAID = FigureColumn("paid", "per 1,000 probes (95 %)", "usd", "US dollars of answers", "always")
+_BILLED = FigureColumn("billed", "billed", "tokens", "prompt tokens of a question on the provider's bill, mean")
+_PAID = FigureColumn("paid", "per 1,000 probes (95 %)", "usd", "US dollars of answers")
 _FRONT = FigureColumn(
     "front",
     "on the front",
     "share",
     "of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in both",
-    "always",
 )
 _POINTS = (
-    FigureColumn("fold", "fold", "number", needs="always", digits=2),
-    *columns(("keep", "keep", "share", ""), ("quality", "quality", "score", ""), needs="always"),
+    FigureColumn("fold", "fold", "number", digits=2),
+    *columns(("keep", "keep", "share", ""), ("quality", "quality", "score", "")),
 )
-_BD_RATES = (FigureColumn("percent", "tokens at equal quality, %", "number", needs="always", digits=1),)
+_BD_RATES = (FigureColumn("percent", "tokens at equal quality, %", "number", digits=1),)
 _CURVES = (
     "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals. "
     "The axis of folds doubles with every step."
@@ -105,9 +98,8 @@ _KEPT = columns(
     ("kept", "still there (95 %)", "share", "in the text that stands in the history's place"),
     ("named", "named (95 %)", "share", "in the answer"),
     ("unread", "there, unnamed (95 %)", "share", "a loss of whoever answered, not of the compressor"),
-    needs="always",
 )
-_LOST = columns(("place", "stood in", "text", ""), ("state", "in the text", "text", ""), needs="always")
+_LOST = columns(("place", "stood in", "text", ""), ("state", "in the text", "text", ""))
 
 
 def taken(report: ReportContext, systems: Systems, figures: dict[str, Any]) -> Section | None:
@@ -211,14 +203,13 @@ def curves(report: ReportContext, figures: dict[str, Any]) -> Section | None:
         "quality"
     )
     shown = (
-        FigureColumn("sizes", "sizes", needs="always"),
-        FigureColumn("aurq", "AURQ (95 %)", "score", area, "always"),
+        FigureColumn("sizes", "sizes"),
+        FigureColumn("aurq", "AURQ (95 %)", "score", area),
         FigureColumn(
             "fold_at_95",
             "fold@95 (95 %)",
             "number",
             "largest fold before which quality never falls below 95 % of full history's",
-            "always",
             digits=2,
         ),
         FigureColumn(
@@ -226,7 +217,6 @@ def curves(report: ReportContext, figures: dict[str, Any]) -> Section | None:
             "falls below",
             "text",
             "whether it did within the sizes measured; if not, the fold is at least that",
-            "always",
         ),
     )
     lines = [
@@ -296,8 +286,8 @@ def _by_kind(losses: Systems) -> Table | None:
     for own in kinds.values():
         asked |= Counter({kind: int(mapping(fates).get("asked") or 0) for kind, fates in own.items()})
     shown = [
-        FigureColumn("asked", "facts", needs="always"),
-        *(FigureColumn(f"of {name}", name, "share", needs="always") for name in kinds),
+        FigureColumn("asked", "facts"),
+        *(FigureColumn(f"of {name}", name, "share") for name in kinds),
     ]
     lines = [
         (kind, {"asked": n, **{f"of {name}": _share(mapping(own.get(kind))) for name, own in kinds.items()}})

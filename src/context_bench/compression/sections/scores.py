@@ -35,12 +35,12 @@ _TYPES = {
     "decision": "what was chosen, and why",
 }
 _CONTRADICTIONS = FigureColumn(
-    "contradictions", "contradictions (95 %)", "share", "answers that name what they must not", "always"
+    "contradictions", "contradictions (95 %)", "share", "answers that name what they must not"
 )
 _INDEX = "(system − none) / (full − none): 1: as good as the whole history, 0: as bad as none of it"
 _RETAINED = (
-    FigureColumn("index", "retention index (95 %)", "score", _INDEX, "always", digits=2),
-    FigureColumn("n", "n", "count", "probes that the system, full and none were all scored on", "always"),
+    FigureColumn("index", "retention index (95 %)", "score", _INDEX, digits=2),
+    FigureColumn("n", "n", "count", "probes that the system, full and none were all scored on"),
 )
 _LIFT = (
     FigureColumn(
@@ -48,16 +48,14 @@ _LIFT = (
         "lift (95 %)",
         "score",
         "system − head_tail of the same size, on the same probes",
-        "always",
         signed=True,
     ),
-    *columns(("verdict", "verdict", "text", ""), ("n", "n", "count", ""), needs="always"),
-    FigureColumn("clusters", "sessions", needs="always"),
+    *columns(("verdict", "verdict", "text", ""), ("n", "n", "count", "")),
+    FigureColumn("clusters", "sessions"),
 )
 _JUDGED = columns(
     ("judged", "judged", "count", ""),
     ("failed", "judge failed", "count", "in no mean; never counted as 0"),
-    needs="always",
 )
 _DRIFT = (
     FigureColumn(
@@ -65,23 +63,20 @@ _DRIFT = (
         "slope (95 %)",
         "score",
         "change of the score per cycle: least squares, sessions being what is drawn",
-        "always",
         signed=True,
     ),
     *columns(
         ("half", "half-life", "text", "first cycle after which the retention index is below 0.5"),
         ("resistance", "resistance", "score", "1 + mean change from the first cycle to the last, within 0 and 1"),
         ("n", "probes", "count", ""),
-        needs="always",
     ),
 )
 _VARIANCE = (
-    FigureColumn("draws", "draws", "number", needs="always", digits=1),
+    FigureColumn("draws", "draws", "number", digits=1),
     *columns(
         ("sd", "SD", "score", "of single draws on this level"),
         ("share", "share", "share", "of the variance of the mean"),
         ("se_if_doubled", "SE if doubled", "score", "standard error of the mean with twice as many draws here"),
-        needs="always",
     ),
 )
 
@@ -112,7 +107,7 @@ def by_type(report: ReportContext, systems: Systems, figures: dict[str, Any], gr
     kinds = [kind for kind in PROBE_TYPES if kind in named] + sorted(named - set(PROBE_TYPES))
     if not kinds:
         return None
-    shown = [FigureColumn(f"type {kind}", f"{kind} (95 %)", "score", _TYPES.get(kind, ""), "always") for kind in kinds]
+    shown = [FigureColumn(f"type {kind}", f"{kind} (95 %)", "score", _TYPES.get(kind, "")) for kind in kinds]
     if any((mapping(own.get("contradictions")).get("value") or 0) > 0 for own in systems.values()):
         shown.append(_CONTRADICTIONS)
     lines = [
@@ -148,16 +143,13 @@ def rubric(systems: Systems) -> Section | None:
     titles = {each.id: each.title for each in default_rubric().dimensions}
     known = [id_ for id_ in titles if any(id_ in of_system for of_system in dimensions.values())]
     shown = [
-        FigureColumn(
-            "overall", "overall (95 %)", "score", "unweighted mean of the dimensions' means", "always", digits=2
-        ),
-        *(FigureColumn(f"of {id_}", f"{titles[id_]} (95 %)", "score", needs="always", digits=2) for id_ in known),
+        FigureColumn("overall", "overall (95 %)", "score", "unweighted mean of the dimensions' means", digits=2),
+        *(FigureColumn(f"of {id_}", f"{titles[id_]} (95 %)", "score", digits=2) for id_ in known),
         FigureColumn(
             "overall_probe_mean",
             "mean of probes (95 %)",
             "score",
             "mean of the probes' own overalls; differs where probes are not asked about all dimensions",
-            "always",
             digits=2,
         ),
     ]
@@ -196,7 +188,7 @@ def retained(every: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
     worth = "" if gap is None else f"Full history is worth {gap:.3f} more than none here."
     lifts = having(systems, "lift")
     kinds = [kind for kind in PROBE_TYPES if any(_of_type(own, kind, "retention") for own in systems.values())]
-    by_type = [FigureColumn(kind, f"{kind} (95 %)", "score", needs="always", digits=2) for kind in kinds]
+    by_type = [FigureColumn(kind, f"{kind} (95 %)", "score", digits=2) for kind in kinds]
     return section_of(
         "retention",
         "Retention",
@@ -240,7 +232,7 @@ def judge_card(report: ReportContext, systems: Systems) -> Section | None:
     return section_of(
         "judge",
         "Judge",
-        declared_table("judge", columns(("found", "found", "text", ""), needs="always"), card, keys=("what",)),
+        declared_table("judge", columns(("found", "found", "text", "")), card, keys=("what",)),
         declared_table("judged", _JUDGED, lines, about=about),
     )
 
@@ -344,7 +336,7 @@ def _after(own: dict[str, Any], key: str, cycles: list[int]) -> dict[str, Any]:
 
 
 def _cycle_columns(cycles: list[int], unit: Any = "score", digits: int | None = None) -> list[FigureColumn]:
-    return [FigureColumn(f"after {c}", f"after {c} (95 %)", unit, needs="always", digits=digits) for c in cycles]
+    return [FigureColumn(f"after {c}", f"after {c} (95 %)", unit, digits=digits) for c in cycles]
 
 
 def variance(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:

@@ -229,17 +229,15 @@ _BREAKS = columns(
     ("breaks", "breaks", "count", "requests whose cache entry served less than it held"),
     ("lost", "tokens", "count", "prompt tokens that were paid for again"),
     ("usd", "money", "usd", "what they cost more than tokens read from the cache"),
-    needs="always",
 )
 _ITEMS = (
-    *columns(("turn", "first in request", "count", ""), ("tokens", "tokens", "count", ""), needs="always"),
-    *columns(("times", "sent", "count", "requests that it stood in"), ("input", "billed", "count", ""), needs="always"),
+    *columns(("turn", "first in request", "count", ""), ("tokens", "tokens", "count", "")),
+    *columns(("times", "sent", "count", "requests that it stood in"), ("input", "billed", "count", "")),
     *columns(("usd", "money", "usd", ""), ("share", "of the bill", "share", "")),
 )
 _REACH = columns(
     ("sent", "of what was sent", "share", "prompt tokens of the reach, of all that were sent"),
     ("achieved", "achieved", "share", "tokens that the system did not send on, of these"),
-    needs="always",
 )
 
 

@@ -34,7 +34,7 @@ _SAME, _SAME_REBUILT = 0.0005, 0.02
 
 def _three_digits(*rows: tuple[str, str, ColumnUnit, str]) -> tuple[FigureColumn, ...]:
     """Columns that are always shown; plain numbers have three decimals."""
-    return tuple(replace(each, digits=3) if each.unit == "number" else each for each in columns(*rows, needs="always"))
+    return tuple(replace(each, digits=3) if each.unit == "number" else each for each in columns(*rows))
 
 
 _RECORDED = columns(
@@ -90,14 +90,12 @@ _LOSS = columns(
     ("macro", "mean of kinds", "share", "mean over kinds with at least five atoms"),
     ("fabricated", "made up", "share", "share of the arriving atoms that were never sent"),
     ("word_damage", "broken words", "share", "share of the arriving words that were never sent"),
-    needs="always",
 )
-_REQUESTS = FigureColumn("seen", "requests", needs="always")
+_REQUESTS = FigureColumn("seen", "requests")
 _MATCHES = columns(
     ("tool_match", "tool", "score", "tool_match against the recording"),
     ("argument_match", "arguments", "score", "argument_match against the recording"),
     ("text_f1", "text F1", "score", "text_f1 against the recording"),
-    needs="always",
 )
 _MEASURED = columns(
     ("read", "predicted read", "count", ""),
@@ -105,14 +103,12 @@ _MEASURED = columns(
     ("write", "predicted written", "count", ""),
     ("cache_write", "measured written", "count", ""),
     ("requests", "replies that told", "count", ""),
-    needs="always",
 )
 _VIOLATIONS = columns(
     ("what", "what", "text", ""),
     ("times", "times", "count", ""),
     ("requests", "requests", "count", ""),
     ("share", "share", "share", ""),
-    needs="always",
 )
 _REPEATS = columns(
     ("requests", "requests", "count", "requests of later runs that were compared"),
@@ -121,7 +117,6 @@ _REPEATS = columns(
     ("where", "first at", "text", "in the first request that differs, as compact JSON"),
     ("lost_tokens", "cache lost", "count", "prompt tokens behind the first difference"),
     ("lost_usd", "for", "usd", "what they cost more than tokens read from the cache"),
-    needs="always",
 )
 _LOST = columns(
     ("kind", "kind", "text", ""),
@@ -134,7 +129,6 @@ _EXAMPLES = columns(
     ("kind", "kind", "text", ""),
     ("atom", "atom", "text", ""),
     ("role", "said by", "text", ""),
-    needs="always",
 )
 _SESSIONS = (
     *columns(
@@ -143,12 +137,9 @@ _SESSIONS = (
         ("sent", "sent", "count", ""),
         ("forwarded", "forwarded", "count", ""),
         ("token_saving", "saved", "share", ""),
-        needs="always",
     ),
-    FigureColumn("net_cost_ratio", "cost ratio", "number", needs="always", digits=3),
-    *columns(
-        ("prefix_stability", "prefix stability", "share", ""), ("prefix_breaks", "breaks", "count", ""), needs="always"
-    ),
+    FigureColumn("net_cost_ratio", "cost ratio", "number", digits=3),
+    *columns(("prefix_stability", "prefix stability", "share", ""), ("prefix_breaks", "breaks", "count", "")),
 )
 
 
@@ -238,8 +229,8 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
 def _agreement(report: ReportContext, figures: dict[str, Any]) -> Section | None:
     baseline = figures.get("passthrough")
     shown = (
-        FigureColumn("action_match", "with the recording (95 %)", "score", needs="always"),
-        FigureColumn("agreement", f"with {baseline} (95 %)", "score", needs="always"),
+        FigureColumn("action_match", "with the recording (95 %)", "score"),
+        FigureColumn("agreement", f"with {baseline} (95 %)", "score"),
         FigureColumn("n", "n"),
         *_MATCHES,
     )
