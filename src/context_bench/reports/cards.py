@@ -268,7 +268,8 @@ def _title(name: str, lead: Sentence, saved: Mapping[str, Figure], asked: str) -
     savings = _savings(saved)
     if lead.kind != "quality":
         plain = lead.text.removeprefix(f"{name}: ")
-        return f"{name} {savings}." if savings else f"{name}: {plain}"
+        but = f", but {lead.but}" if lead.but else ""
+        return f"{name} {savings}{but}." if savings else f"{name}: {plain}"
     quality = _quality(lead, asked)
     if not savings:
         return f"{name}: {quality}."

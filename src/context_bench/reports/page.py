@@ -304,7 +304,7 @@ class Sentence:
     of tokens and of money, by name; `n` examples, of which `needed` would decide. `control`: a system that only shows
     what the others are to be measured against. `kind`: a verdict on quality, one against truncation to the same size,
     a fact about the whole run, or what a family says of a system. `label`: the system with its shape and dataset, where
-    it was measured in several.
+    it was measured in several. `but`: what the system did besides, where that spoils what it saves.
     """
 
     system: str
@@ -320,6 +320,7 @@ class Sentence:
     label: str = ""
     n: int = 0
     needed: int | None = None
+    but: str = ""
 
 
 @dataclass(frozen=True, slots=True)

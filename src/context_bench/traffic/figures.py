@@ -211,7 +211,7 @@ def _beside_shortening(facts: Mapping[str, Any]) -> str:
     seen = facts["requests"] - facts["unseen"] - facts["failed"]
     kinds = {kind: each["requests"] for kind, each in facts["violations"].items() if total({kind: each["times"]})}
     most = sorted(kinds, key=lambda kind: (-kinds[kind], kind))[:3]
-    told = ", ".join(f"{kind.replace('_', ' ')} in {kinds[kind]:,} of {seen:,} requests" for kind in most)
+    told = ", ".join(f"{kind} in {kinds[kind]:,} of {seen:,} requests" for kind in most)
     return told + (f" and {len(kinds) - 3:,} more kinds" if len(kinds) > 3 else "")
 
 

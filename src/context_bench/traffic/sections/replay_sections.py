@@ -24,7 +24,7 @@ from context_bench.reports.declared import (
 )
 from context_bench.reports.page import Chart, Section, Sentence, Table, Tone
 from context_bench.reports.traffic import turns_of
-from context_bench.wire.violations import phrase
+from context_bench.wire.violations import phrase, total
 
 AS_SENT = "as sent"
 _FROM_REPLIES = "as replies told"
@@ -172,14 +172,28 @@ def replay_sentences(report: ReportContext) -> list[Sentence]:
     """
     systems = mapping(mapping(report.result.replay).get("systems"))
     found = (
-        (str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded")))
+        (str(name), mapping(facts), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded")))
         for name, facts in systems.items()
     )
     return [
-        _no_verdict_sentence(name, cost, recorded) if "no_verdict" in recorded else _cost_sentence(name, cost, recorded)
-        for name, cost, recorded in found
+        _no_verdict_sentence(name, cost, recorded)
+        if "no_verdict" in recorded
+        else _beside_what_it_changed(_cost_sentence(name, cost, recorded), facts)
+        for name, facts, cost, recorded in found
         if "no_verdict" in recorded or number(cost.get("net_cost_ratio")) is not None
     ]
+
+
+def _beside_what_it_changed(sentence: Sentence, facts: dict[str, Any]) -> Sentence:
+    """Nothing saved is good news where requests ask something else."""
+    kinds = {kind: mapping(counts) for kind, counts in mapping(facts.get("violations")).items()}
+    counts = [int(each.get("requests") or 0) for kind, each in kinds.items() if total({kind: each.get("times") or 0})]
+    changed, seen = max(counts, default=0), _seen(facts)
+    if not changed:
+        return sentence
+    least = "at least " if len(counts) > 1 and changed < seen else ""
+    but = f"changed more than the length of {least}{changed:,} of {seen:,} requests"
+    return replace(sentence, but=but, tone="neutral" if sentence.tone == "good" else sentence.tone)
 
 
 def _no_verdict_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) -> Sentence:
