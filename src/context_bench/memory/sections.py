@@ -239,7 +239,10 @@ _SPREAD = columns(
 def _taken(context: ReportContext, passes: Mapping[str, _Pass], setups: Mapping[str, dict[str, float]]) -> Table | None:
     """Context, search and answer times, and the price of what was used."""
     lines = [(system, _use(context, system, passes, setups[system])) for system in context.systems]
-    about = "Percentiles are of single calls, linear between neighbours; never of means."
+    about = (
+        "Percentiles are of single calls, linear between neighbours; never of means. Tokens of a question are over all "
+        "questions, the score for 1,000 tokens over those that have a score."
+    )
     return declared_table("memory-taken", _TAKEN, lines, about=about)
 
 
