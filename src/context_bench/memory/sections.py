@@ -487,4 +487,4 @@ def _hit(place: int, hit: Any, held: list[str]) -> tuple[Any, ...]:
 
 def _clock(told: Any) -> str | None:
     """A time as a person reads it, whole minutes without their seconds."""
-    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::00)?(?=$|[^:])", r"\1 \2", str(told)) if told else None
+    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::00(?![.\d]))?", r"\1 \2", str(told)) if told else None

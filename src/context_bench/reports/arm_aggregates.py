@@ -46,7 +46,7 @@ class Mean:
 
 @dataclass(slots=True)
 class AmountsByExample:
-    """What each example took, so that sums are held against those of the same examples: 16 bytes each."""
+    """An amount of each example, so that sums are held against those of the same examples: 16 bytes each."""
 
     examples: array[int] = field(default_factory=lambda: array("q"))  # a hash of each, of this process
     amounts: array[float] = field(default_factory=lambda: array("d"))

@@ -127,10 +127,9 @@ def _quality_about(report: ReportContext, metrics: list[str]) -> str:
     shown = [(name, each) for by in report.estimates.values() for name, each in by.items() if name in metrics]
     methods = sorted({each.method for _, each in shown if each.method})
     clusters = sorted({each.clusters for name, each in shown if name == PRIMARY and each.clusters})
-    about = (
-        "Higher is better. Failed rows have no score; “bounds” is the mean if all of them were wrong, and if all were "
-        "right."
-    )
+    about = "Higher is better. Failed rows have no score"
+    bounded = any(name == metrics[0] and each.failures and each.worst is not None for name, each in shown)
+    about += "; “bounds” is the mean if all of them were wrong, and if all were right." if bounded else "."
     about += "".join(family.sections.graded(report) for family in report.families)
     if methods:
         about += f" 95 % intervals: {'; '.join(methods)}"
@@ -149,7 +148,9 @@ def comparisons(report: ReportContext) -> Section | None:
     shapes = len({each.shape for each in found}) > 1
     lines = [(_compared(report, each, several, shapes), _comparison_facts(each)) for each in found]
     names = ", ".join(dict.fromkeys(each.baseline for each in found))
-    about = "Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor."
+    about = "Same examples, paired."
+    if any(report.roles.get(name, CANDIDATE).role == "noise_floor" for name in report.systems):
+        about += " A system with #2 is the baseline run again: its difference is the noise floor."
     table = declared_table("comparisons", _COMPARISON, lines, about=about)
     title = "Paired differences" if several else f"Against {names}"
     return section_of("comparisons", title, table, _against_truncation(report)) if table is not None else None
