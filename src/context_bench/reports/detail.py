@@ -115,6 +115,7 @@ def _row(it: ShownMessage, row: Sequence[TextPiece], same: str, where: tuple[boo
     note = f'<span class="none">{missing}</span>' if is_first and missing else ""
     left = f"{note if it.state == 'added' else ''}{_cell(row, _BOTH, same)}"
     right = note if it.state == "dropped" else _cell(row, ("kept", "added"), same)
+    right = right or ('<span class="none">nothing</span>' if is_first else "")
     return f'<div class="pair"><div class="text sent">{left}</div><div class="text forwarded">{right}</div></div>\n'
 
 
