@@ -79,13 +79,13 @@ def test_a_memory_shows_its_hits_with_gold_ticked_and_what_it_missed(place):
     single, chain, all_of_it = pages("m", ("bm25", 0), ("bm25", 1), ("oracle", 1))
     found = part(single, "What was found")
     assert re.search(r"\t1\t.*?\t✓ yes\t.*?Leander Branbrook walks a puppy", found, re.S), "the first hit is the gold"
-    assert "2023-09-29T08:00:00" in found
+    assert "2023-09-29 08:00" in found
     assert "s14:1" in found
     assert re.search(r"\t5\.11\d\t", found), "the memory's own score"
     assert "Gold that was missed" not in single
     missed = part(chain, "Gold that was missed: 3 of 4")
     assert missed.count("Tobias Yarcombe:") == 3
-    assert "2024-02-01T08:01:20" in missed
+    assert "2024-02-01 08:01:20" in missed
     assert part(all_of_it, "What was found").count("✓") == 4
     assert "What the system made of the context" not in single
 

@@ -50,6 +50,8 @@ _CLOSING_SECONDS, _EVENT_SECONDS = 0.02, 0.25
 _MOST_HELD = 2**20
 #: Bytes that are read of a connection at once.
 _AT_ONCE = 2**16
+#: Seconds after a full piece of a stream of events, in which others have their turn: no provider sends 60 MB a second.
+_PAUSE = 0.001
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -292,6 +294,8 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
         if end.begins_in(piece) and passage.holds_the_end:
             break
         await _to_client(response.write(piece))
+        if len(piece) >= _AT_ONCE and upstream.content_type == "text/event-stream":
+            await asyncio.sleep(_PAUSE)
     if passage.holds_the_end:
         rest, broken = await _closing(upstream, passage, end) if piece else (b"", None)
         await passage.before_end()
