@@ -46,8 +46,8 @@ MOST_BYTES, MOST_TOGETHER = 250_000, 2_000_000
 
 
 def made(store: Path) -> None:
-    """See that the store has a run `demo`."""
-    if not store.exists() and main(["demo", "--store", str(store)]) != 0:
+    """See that the store has a whole run `demo`: one that was cut off goes on."""
+    if main(["demo", "--store", str(store)]) != 0:
         raise SystemExit("pictures: the demo failed")
 
 
