@@ -61,10 +61,10 @@ class AmountsByExample:
         """1 − this sum / the other one over the examples that both have; `None` where these are fewer than half of
         either's.
         """
-        import numpy as np
-
         if not self.examples or not other.examples:
             return None
+        import numpy as np
+
         mine, theirs = (np.frombuffer(each.examples, dtype=np.int64) for each in (self, other))
         _, here, there = np.intersect1d(mine, theirs, return_indices=True)
         if not len(here) or 2 * len(here) < max(len(mine), len(theirs)):
