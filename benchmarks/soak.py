@@ -15,9 +15,11 @@ first):
   faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
   provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
   only those that warm the long round come as fast as they can;
-* 0.2, and 45 minutes at least: each round is played again undisturbed into another store and both reports are compared;
-  the store that the viewer shows is at rest, and the viewer's slope is measured: it is browsed for 20 seconds and left
-  alone for 35, in turn, so that every minute has a moment in which nothing is under way.
+* 0.2: each round is played again undisturbed into another store and both reports are compared.
+
+From the undisturbed round on a second viewer shows a copy of the store, which is at rest, and its slope is measured to
+the end: it is browsed for 20 seconds and left alone for 35, in turn, so that every minute has a moment in which nothing
+is under way.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
@@ -61,7 +63,7 @@ UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream 
 #: Minutes at least of the long round, if 30 are asked for: a quarter goes until it is warm, and of less than thirty a
 #: slope's interval is too wide.
 LONG, IF_ASKED = 50.0, 30.0
-REST = 45.0  # minutes at least that the viewer's store is at rest; less in a short trial
+PEACE = 1_000  # examples of the undisturbed round before it: the viewer's store at rest is to have pages worth a look
 MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
 VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
@@ -123,10 +125,9 @@ class Soak:
         self.rounds: list[Round] = []
         self.unbilled = 0
         self.began = time.monotonic()
-        self.resting = False  # is the store? Then more pages are asked for, and the memory of the viewer counts
+        self.beside: list[asyncio.Task[None]] = []  # those who look on
         self.pace = 0.0  # requests a second of the fastest start of a run with faults on
         self.views = self.equal = 0
-        self.browser: Browser | None = None
         self.sums: Counter[str] = Counter()
 
     async def start_tap(self) -> None:
@@ -395,7 +396,8 @@ class Soak:
                 for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))
             ]
             await self.play(self.prepared(number, min(40 * number, 150), strikes))
-        await self.play(self.prepared(number + 1, 150, []))
+        await self.play(self.prepared(number + 1, max(150, min(PEACE, int(33 * self.asked.minutes))), []))
+        await self.rest_a_store()
         await self.warm_tap()
         number += 1 + (number + 1) % 2  # the next are streamed
         while not self.over(0.9 * FAULTY):
@@ -410,13 +412,8 @@ class Soak:
             long.warms = True
             await self.play(long)
         self.faults.on = False
-        await self.warm_viewer()
-        rest = REST if self.asked.minutes >= IF_ASKED else self.asked.minutes * 0.85
-        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * rest)
         for round_ in self.rounds:
             await self.compare(round_)
-        if self.asked.requests is None:  # the viewer's time
-            await asyncio.sleep(max(0.0, end - time.monotonic()))
 
     async def warm_tap(self) -> None:
         """Send the tap as many requests as fill its room for conversations; they belong to no round."""
@@ -437,18 +434,20 @@ class Soak:
         self.faults.on = True
         self._warm("tap")
 
-    async def warm_viewer(self) -> None:
-        """Look at all that the viewer shows, as many at once as it reads: what it keeps has filled its room then. Its
-        store is at rest.
+    async def rest_a_store(self) -> None:
+        """Open a second viewer, of a copy of what there is by now, and look at all that it shows, as many pages at once
+        as it reads: what it keeps has filled its room then. Somebody browses it to the end.
         """
-        if self.browser is not None:
-            get, page = self.browser.get, (await asyncio.to_thread(self.browser.get, "/"))[0]
-            with ThreadPoolExecutor(VIEWS_AT_ONCE) as hands:
-                await asyncio.to_thread(
-                    list, hands.map(get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5)
-                )
+        copy = str(self.folder / "resting.db")
+        await self.programs.said("copying", "copy", "--store", self.store, "--to", copy)
+        browser = await self.opened("viewer", copy)
+        page, _ = await asyncio.to_thread(browser.get, "/")
+        with ThreadPoolExecutor(VIEWS_AT_ONCE) as hands:
+            await asyncio.to_thread(
+                list, hands.map(browser.get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5)
+            )
         self._warm("viewer")
-        self.resting = True
+        self.beside.append(asyncio.create_task(self.browse(browser, resting=True)))
 
     def _warm(self, name: str) -> None:
         for each in self.programs.watched:
@@ -472,21 +471,28 @@ class Soak:
                 each.look()
             await asyncio.sleep(1)
 
-    async def browse(self) -> None:
-        """Somebody looks at the store now and then."""
+    async def opened(self, name: str, store: str) -> Browser:
+        """A viewer of a store, and somebody to look at it."""
         address = ""
         while not address:  # until there is a store
             await asyncio.sleep(5)
-            process = await self.programs.start("viewer", "view", self.store, "--no-open")
+            process = await self.programs.start(name, "view", store, "--no-open")
             assert process.stdout is not None
             address = (await process.stdout.readline()).decode().strip()
-        self.browser = browser = await asyncio.to_thread(Browser, address)
+        return await asyncio.to_thread(Browser, address)
+
+    async def look_on(self) -> None:
+        """Somebody looks at the growing store now and then."""
+        await self.browse(await self.opened("viewer at work", self.store), resting=False)
+
+    async def browse(self, browser: Browser, *, resting: bool) -> None:
+        """Look at pages now and then; at those of a store at rest often, and not at all in between."""
         since = time.monotonic()
         while True:
-            if self.resting and time.monotonic() - since >= BROWSED:
+            if resting and time.monotonic() - since >= BROWSED:
                 await asyncio.sleep(ALONE)
                 since = time.monotonic()
-            await asyncio.sleep(self.random.uniform(3, 9) / (18 if self.resting else 1))
+            await asyncio.sleep(self.random.uniform(3, 9) / (18 if resting else 1))
             page, _ = await asyncio.to_thread(browser.get, "/")
             self.views += 1
             if runs := runs_on(page):
@@ -501,13 +507,13 @@ class Soak:
             async with MisbehavingProxy("halves", tap_url) as relay:
                 self.relay_url = relay.url
                 await self.start_tap()
-                beside = [asyncio.create_task(self.watch()), asyncio.create_task(self.browse())]
+                self.beside += [asyncio.create_task(self.watch()), asyncio.create_task(self.look_on())]
                 try:
                     yield
                 finally:
-                    for task in beside:
+                    for task in self.beside:
                         task.cancel()
-                    for found in await asyncio.gather(*beside, return_exceptions=True):
+                    for found in await asyncio.gather(*self.beside, return_exceptions=True):
                         if not isinstance(found, asyncio.CancelledError):
                             self.broken.append(f"somebody who looked on could not: {found!r}")
                     await self.programs.end_all()

@@ -110,7 +110,7 @@ RULE = (
     f"is said of less than {LEAST:g} minutes. Least squares over the least of each {BLOCK:g} s, a level for each "
     "life, the interval "
     "widened by how alike neighbours are. Left out: all before a run's memories of texts and bodies or a tap's room "
-    "for conversations are full, and while the store that the viewer shows grows; then "
+    "for conversations are full, and until a viewer of a store at rest has shown all of it; then "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
     + "; a run's last look at its rows."
 )
