@@ -59,7 +59,7 @@ class AmountsByExample:
 
     def saved_against(self, other: AmountsByExample) -> float | None:
         """1 − this sum / the other one over the examples that both have; `None` where these are fewer than half of
-        either's.
+        one side's.
         """
         if not self.examples or not other.examples:
             return None

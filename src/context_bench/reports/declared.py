@@ -215,11 +215,12 @@ class ReportContext:
 
 
 def _unit_named(name: str, otherwise: Unit) -> Unit:
-    if name.endswith("_ratio"):
-        return "number"
-    words = name.split("_")
-    units: dict[str, Unit] = {"tokens": "tokens", "cost": "usd", "usd": "usd", "seconds": "seconds", "aborted": "count"}
-    return next((units[word] for word in words if word in units), otherwise)
+    """The unit that a name ends with; a word within it, such as `cost` in `cost_score`, says nothing of a unit."""
+    if name.endswith(("_usd", "_cost_sum")) or name == "setup_cost":
+        return "usd"
+    if name.endswith("_seconds") or "_seconds_p" in name:
+        return "seconds"
+    return "tokens" if name.endswith("_tokens") else "count" if name.endswith("_aborted") else otherwise
 
 
 def report_context(result: Result) -> ReportContext:

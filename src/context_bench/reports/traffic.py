@@ -230,7 +230,7 @@ def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict
     cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
     about = _about_money(manifest, cached)
     if any(facts["saved"] is None and facts["n"] for label, facts in lines if label != report.baseline):
-        about += " Saved: on the examples where both were paid for, if these are half of either's or more."
+        about += " Saved: on the examples where both were paid for, if these are at least half of each side's."
     table = declared_table("money", titled, lines, about=about)
     return section_of("money", "Money and cache" if cached or written else "Money", table)
 

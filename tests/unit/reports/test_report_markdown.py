@@ -55,6 +55,18 @@ def test_counts_are_whole_numbers_and_scores_have_four_decimals() -> None:
     }
 
 
+def test_only_the_end_of_a_name_says_a_unit() -> None:
+    told = {
+        "cost_score": 0.75,
+        "agent_cost_sum": 0.00688,
+        "mean_usd": 0.0069,
+        "tokens_kept_score": 0.5,
+        "own_seconds": 0.2,
+    }
+    [_, line] = tables(to_markdown(Result([EvalRow("a", 1, {"f1": 1.0}, 100, 50)], {"a": told})))[1]
+    assert line == ["a", "0.7500", "$0.00688", "$0.00690", "0.5000", "200 ms"]
+
+
 def test_fixed_texts() -> None:
     assert "No results to report." in to_markdown(Result([], {}))
     assert "No metrics computed." in to_markdown(Result([], {"a": {}}))
