@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
+from context_bench.core.measures import dollars, took
 from context_bench.reports import to_html
 from context_bench.traces.reports.trace_page import to_html as traces_html
 
@@ -68,6 +69,22 @@ def column(page, title):
     """The texts of the rows' column with this title, as shown now."""
     titles = [text.rstrip(" ↑↓") for text in page.locator("#rows thead tr > *").all_inner_texts()]
     return page.locator(f"{ROWS} > td:nth-child({titles.index(title) + 1})").all_inner_texts()
+
+
+def seconds(text):
+    """A time as a page shows it."""
+    amount, unit = text.removeprefix("<").split()
+    return float(amount) / (1000 if unit == "ms" else 1)
+
+
+def test_times_and_money_of_rows_are_told_as_everywhere(houses, read):
+    page = read(houses)
+    for unit, said, values in (
+        ("seconds", took, (0.0, 1e-5, 0.00032, 0.0099, 0.42, 0.9994, 1.2043, 9.99, 48.64, 59.94, 61.0, 263.2, 7500.0)),
+        ("usd", dollars, (0.0, 2.81e-7, 0.0000710, 0.00281, 0.0567, 0.999, 1.0, 12.4, 1234.5, -0.5)),
+    ):
+        told = page.evaluate("([unit, values]) => values.map((value) => cellText(value, { unit }))", [unit, values])
+        assert told == [said(value) for value in values]
 
 
 def test_verdicts_come_first_and_pictures_are_taken(houses, read, take):
@@ -273,8 +290,8 @@ def test_50000_rows_open_sort_filter_and_page(large, read):
     page = read(large)
     expect(page.get_by_role("status")).to_contain_text("50,000")
     assert page.locator(ROWS).count() <= 100  # the rest is drawn when it is asked for
-    page.get_by_role("button", name="latency, s").click()
-    shown = [float(text) for text in column(page, "latency, s")]
+    page.get_by_role("button", name="latency").click()
+    shown = [seconds(text) for text in column(page, "latency")]
     assert shown == sorted(shown)
     page.get_by_role("searchbox").fill("q04999")
     expect(page.get_by_role("status")).to_contain_text("2 of 50,000")

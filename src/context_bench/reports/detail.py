@@ -8,6 +8,7 @@ thousands of pieces stand in a page, so they are joined here and not by a templa
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -274,7 +275,7 @@ def command_for(where: Mapping[str, Any]) -> str:
 
 
 def _texts(told: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
-    for name, title in (("question", "Question"), ("answer", "Gold"), ("response", "Answer")):
+    for name, title in (("question", "Question"), ("answer", "Expected"), ("response", "Answer")):
         if told.get(name) not in (None, ""):
             yield title, visible(told[name], most, lines=True)
         elif name == "response" and not any("answer" in part.replaces for part in told.get("parts") or []):
@@ -348,15 +349,18 @@ def _seconds(value: Any) -> str:
 
 
 def _score(value: float, name: str = "") -> str:
-    """A score with the three digits that it has everywhere, without zeros at its end; what is smaller is not told as
-    0. Times, amounts and counts among the scores of ours in their units.
+    """A score with the three digits that it has everywhere; what is smaller is not told as 0, and what can only be a
+    count has none. Times, amounts and counts among the scores of ours in their units.
     """
     measure = built_in_measure(name)
+    counted = measure is not None and measure.unit in ("tokens", "count")
+    if math.isfinite(value) and value == int(value) and (counted or abs(value) > 1):
+        return f"{value:,.0f}"
     if measure is not None and measure.unit in ("seconds", "tokens", "usd", "count"):
         return Figure(value, measure.unit).short
     if 0 < abs(value) < 0.0005:
         return f"{value:.1g}"
-    return Figure(value, "score").short.rstrip("0").rstrip(".")
+    return Figure(value, "score").short
 
 
 LIMIT = 4000  # characters of each text, unless all is asked for

@@ -39,7 +39,7 @@ from context_bench.reports.page import (
     Table,
     shared_commands,
 )
-from context_bench.reports.visible_text import command_text, excerpt, visible
+from context_bench.reports.visible_text import command_text, excerpt, fold_at, visible
 
 #: Charts that stand before the appendix: tokens against the bill, and the one forest plot.
 _PICTURES = ("headline", "forest")
@@ -378,6 +378,7 @@ def environment() -> Environment:
     made.filters["visible"] = visible
     made.filters["command"] = command_text
     made.filters["excerpt"] = excerpt
+    made.filters["fold_at"] = fold_at
     made.filters["breakable"] = _breakable
     made.filters["whole"] = whole_words
     made.filters["moments"] = lambda text: Markup(_MOMENT.sub(_WHOLE, str(escape(text))))

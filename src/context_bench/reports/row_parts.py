@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.core.families import RowPart, RowStep
-from context_bench.reports.visible_text import visible
+from context_bench.reports.visible_text import fold_at, visible
 
 #: Characters seen at once: of a text, of one with marks, of a cell, and beside a mark of a longer text.
 FOLD, FOLD_MARKED, FOLD_CELL, AROUND = 2400, 6000, 700, 320
@@ -78,7 +78,7 @@ class _PartBudget:
             kept = text[: max(0, min(self.each, self.left))]
             self.left -= len(kept)
         self.cut = self.cut or len(kept) < len(text)
-        at = fold if len(kept) > 1.25 * fold else len(kept)
+        at = fold_at(kept, fold)
         first, rest = (visible(part, _ALL, lines=True) for part in (kept[:at], kept[at:]))
         return ShownText(first, rest, len(text) - len(kept), tone, visible(label, 60))
 
@@ -143,8 +143,10 @@ def _marked_text(part: RowPart, room: _PartBudget) -> list[ShownText]:
 def _between(text: str, room: _PartBudget, whole: bool) -> list[ShownText]:
     if whole or len(text) <= 3 * AROUND:
         return [room.text(text, len(text))] if text else []
-    middle = room.text(text[AROUND:-AROUND], 0)
-    return [room.text(text[:AROUND], AROUND), middle, room.text(text[-AROUND:], AROUND)]
+    start, end = fold_at(text, AROUND), len(text) - AROUND
+    if (line_end := text.find("\n", end, end + AROUND // 4)) >= 0:
+        end = line_end + 1
+    return [room.text(text[:start], AROUND), room.text(text[start:end], 0), room.text(text[end:], AROUND)]
 
 
 def _changed_lines(text: str, room: _PartBudget) -> list[ShownText]:

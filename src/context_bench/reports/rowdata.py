@@ -23,7 +23,7 @@ from context_bench.reports.detail import detail_html, placed
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.row_parts import without_replaced
-from context_bench.reports.visible_text import command_on, excerpt, script_json, visible
+from context_bench.reports.visible_text import command_on, excerpt, script_json, told_errors, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
@@ -127,8 +127,8 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
             for at, name in enumerate(_scores(page))
         ),
         *({"title": name, "kind": "number"} for name in ("sent", "forwarded")),
-        {"title": "latency, s", "kind": "number", "digits": 4},
-        {"title": "cost, $", "kind": "number", "digits": 6},
+        {"title": "latency", "kind": "number", "unit": "seconds"},
+        {"title": "cost", "kind": "number", "unit": "usd"},
         {"title": "failure", "kind": "text"},
     ]
 
@@ -146,7 +146,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
         "shape": shape_of(row),
         "trial": row.trial,
     }
-    failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
+    failure = told_errors(row.errors)
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
         *(_rounded(row.scores.get(name), 4) for name in _scores(page)),

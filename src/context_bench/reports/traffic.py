@@ -285,19 +285,23 @@ def _about_money(manifest: dict[str, Any], cached: bool) -> str:
             " What the provider read from its cache is billed at its cache price; a system that rewrites "
             "history gives this discount away."
         )
-    return about + _beside(mapping(mapping(manifest.get("run")).get("counts")))
+    return about + _beside(manifest)
 
 
-def _beside(counts: dict[str, Any]) -> str:
+def _beside(manifest: dict[str, Any]) -> str:
     """Money of a run that went to no system: a sentence, or nothing."""
+    counts = mapping(mapping(manifest.get("run")).get("counts"))
     whole = number(counts.get("cost")) or 0.0
     rest = whole - sum(
         number(each.get("cost")) or 0.0 for each in map(mapping, mapping(counts.get("systems")).values())
     )
     if rest <= 0.001 * whole:
         return ""
-    outside = f" Of the run's {dollars(whole)}, {dollars(rest)} are in no line:"
-    return f"{outside} its check of the endpoint, or a judge's replies."
+    evaluators = mapping(manifest.get("engine")).get("evaluators")
+    told = [mapping(mapping(each).get("fingerprint")) for each in evaluators] if isinstance(evaluators, list) else []
+    judged = manifest.get("rescored") or any("base_url" in each for each in told)
+    other = "a judge's replies" if judged else "attempts that ended without a row"
+    return f" Of the run's {dollars(whole)}, {dollars(rest)} are in no line: the check of its endpoint, or {other}."
 
 
 def time(report: ReportContext) -> Section | None:

@@ -58,7 +58,27 @@ def excerpt(text: object, limit: int) -> str:
     """
     cut = str(text)
     shown = visible(cut[:limit], max(limit, _LONGEST_NAME + 1))
-    return f"{shown.rstrip('…')}…" if len(cut) > limit else shown
+    if len(cut) <= limit:
+        return shown
+    at = shown.rfind(" ", 3 * len(shown) // 4)
+    return f"{shown[:at]} …" if at > 0 else f"{shown.rstrip('…')}…"
+
+
+def told_errors(errors: Mapping[str, str]) -> str:
+    """Errors of a row in one text, as pages show it: those of an evaluator with its name, the system's own without."""
+    return "; ".join(error if source == "system" else f"{source}: {error}" for source, error in errors.items())
+
+
+def fold_at(text: str, most: int) -> int:
+    """Characters of a text that are seen before it is opened: all of it where little more than `most` are there, else
+    up to the last line end before `most`, or the last blank where no line ends near it.
+    """
+    if len(text) <= 1.25 * most:
+        return len(text)
+    near = most - most // 4
+    at = text.rfind("\n", near, most)
+    at = at if at >= 0 else text.rfind(" ", near, most)
+    return at + 1 if at >= 0 else most
 
 
 def _digest(text: str) -> str:

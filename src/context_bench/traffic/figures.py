@@ -280,5 +280,5 @@ class _Rules:
 
         found: dict[str, Any] = {"date": rules_date(), "models": self._seen}
         if self.untimed:
-            found["lifetimes"] = "Some sessions have no times: there every cache entry is taken to be alive."
+            found["lifetimes"] = "Where a session has no times, every cache entry is taken to be alive."
         return found

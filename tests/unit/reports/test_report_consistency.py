@@ -159,7 +159,7 @@ def test_the_rows_are_the_same_in_html_csv_and_json(measured: Result) -> None:
         "sent": "input_tokens",
         "forwarded": "output_tokens",
         "f1": "f1",
-        "latency, s": "latency",
+        "latency": "latency",
     }
     for shown, line, record in zip(drawn["rows"], lines, told, strict=True):
         cells = dict(zip(titles, shown, strict=True))

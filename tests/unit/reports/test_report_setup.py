@@ -70,7 +70,7 @@ def test_one_line_a_system_with_what_it_told() -> None:
             "System": "memory",
             "groups": "3",
             "failed": "1",
-            "items stored": "18",
+            "items taken": "18",
             "items lost": "2",
             "median": "4.000 s",
             "p95": "5.800 s",

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from context_bench.core.records import Estimate
-from context_bench.reports.visible_text import csv_cell, excerpt, json_line, json_ready, markdown, script_json, visible
+from context_bench.reports.visible_text import (
+    csv_cell,
+    excerpt,
+    fold_at,
+    json_line,
+    json_ready,
+    markdown,
+    script_json,
+    told_errors,
+    visible,
+)
 
 ANY = st.text(alphabet=st.characters(), max_size=60)
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
@@ -42,9 +52,30 @@ def test_a_name_that_is_cut_tells_itself_from_others_and_a_text_only_that_it_was
     assert re.fullmatch(r"[ab ]{40}…[0-9a-f]{6}", visible(long, 40))
     assert re.fullmatch(r"[ab ]{400}…", visible(long, 400))
     assert visible("x\n" * 100, 10, lines=True) == "x\n" * 5 + "…"
-    assert excerpt(long, 40) == long[:40] + "…"
+    assert excerpt(long, 40) == "ab " * 13 + "…"  # not within a word
+    assert excerpt("ab" * 100, 40) == "ab" * 20 + "…"
     assert excerpt("short\x1b", 40) == "short\\x1b"
     assert excerpt("\u202e" * 900, 200).endswith("…")
+
+
+@given(ANY, st.integers(1, 50))
+def test_a_text_is_folded_at_the_end_of_a_line_or_a_word(text: str, most: int) -> None:
+    at = fold_at(text, most)
+    if len(text) <= 1.25 * most:
+        assert at == len(text)
+        return
+    assert most - most // 4 <= at <= most
+    near = text[most - most // 4 : most]
+    ends = "\n" if "\n" in near else " " if " " in near else ""
+    assert text[:at].endswith(ends)
+    assert not ends or ends not in text[at:most]
+
+
+def test_an_error_has_its_source_where_it_is_not_the_systems_own() -> None:
+    assert told_errors({"system": "Refused: HTTP 400", "rouge": "EvaluatorFailed: x"}) == (
+        "Refused: HTTP 400; rouge: EvaluatorFailed: x"
+    )
+    assert told_errors({}) == ""
 
 
 @given(ANY)

@@ -57,7 +57,7 @@ def test_texts_scores_reasons_errors_and_calls():
         "Who?",
         "Ada\nBo",
         "Ada &lt;b&gt;",
-        "llm_judge said (0.75)",
+        "llm_judge said (0.750)",
         "4 Quite right.",
         "rouge: EvaluatorFailed: &lt;no&gt;",
         "1,204",
@@ -66,15 +66,15 @@ def test_texts_scores_reasons_errors_and_calls():
     assert "0.00012" in shown
     assert "1 call<" in shown
     text = detail_text(row(), told)
-    assert "llm_judge  0.75: 4 Quite right." in text
-    assert "Scores     f1 0.5, judge_score 1" in text
+    assert "llm_judge  0.750: 4 Quite right." in text
+    assert "Scores     f1 0.500, judge_score 1.000" in text
 
 
 def test_scores_of_a_row_have_the_digits_that_they_have_everywhere():
     told = detail_text(EvalRow("a", 7, {"f1": 10 / 11, "seconds": 0.00042, "hits": 120.0, "none": 0.0}), {})
     assert "f1 0.909" in told
     assert "0.9091" not in told
-    assert "seconds 0.0004, hits 120, none 0" in told
+    assert "seconds 0.0004, hits 120, none 0.000" in told
 
 
 def test_nothing_is_known():

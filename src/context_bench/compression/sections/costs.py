@@ -135,8 +135,8 @@ def taken(report: ReportContext, systems: Systems, figures: dict[str, Any]) -> S
             }
         sized.append((name, facts))
     about = (
-        "Tokens of the part of the session that was compressed, tool calls as JSON, system messages aside; the "
-        "tail stays as it is for every system."
+        "Tokens of the part of the session that was compressed, tool calls as JSON, system messages aside; other "
+        "tables count the same part as text. The tail stays as it is for every system and is in no figure."
     )
     return section_of("sizes", "What it takes", declared_table("sizes", shown, sized, about=about))
 

@@ -211,7 +211,9 @@ def retained(every: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
             by_type if len(kinds) > 1 else [],
             [(name, {kind: _of_type(own, kind, "retention") for kind in kinds}) for name, own in systems.items()],
             title="Retention index by type of probe",
-            about="A dash: full history and none are too close there, so there was nothing to retain.",
+            about="A dash: full history and none are too close there, so there was nothing to retain."
+            if any(_of_type(own, kind, "retention") is None for own in systems.values() for kind in kinds)
+            else "",
         ),
     )
 

@@ -35,9 +35,21 @@ function make(tag, text, className) {
   if (className) element.className = className;
   return element;
 }
+function dollars(value) { // as in core/measures.py
+  const size = Math.abs(value), digits = size >= 1 || size === 0 ? 2 : size >= 0.01 ? 4 : Math.min(15, 2 - Math.floor(Math.log10(size)));
+  return (value < 0 ? "-$" : "$") + size.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+function took(seconds) {
+  if (seconds > 0 && seconds < 0.00005) return "<0.1 ms";
+  if (seconds < 0.9995) return (1000 * seconds).toFixed(seconds > 0 && seconds < 0.00995 ? 1 : 0) + " ms";
+  if (seconds < 59.95) return seconds.toFixed(seconds < 10 ? 3 : 1) + " s";
+  const minutes = Math.floor(Math.round(seconds) / 60);
+  return minutes < 60 ? minutes + " min " + Math.round(seconds) % 60 + " s" : Math.floor(minutes / 60).toLocaleString("en-US") + " h " + minutes % 60 + " min";
+}
 function cellText(value, column) {
   if (value === null || value === undefined || value === "") return "—";
   if (typeof value !== "number") return String(value);
+  if (column.unit) return (column.unit === "usd" ? dollars : took)(value);
   return column.digits === undefined ? value.toLocaleString("en-US") : value.toFixed(column.digits);
 }
 function kindOf(column, otherwise) { // what is aside is not printed
