@@ -285,8 +285,8 @@ def _use(
 
 _DECISIONS = columns(
     ("abstention_precision", "abstention precision", "score", "of the questions declined: unanswerable ones"),
-    ("abstention_recall", "recall", "score", "of unanswerable questions: declined"),
-    ("abstention_f1", "F1", "score", ""),
+    ("abstention_recall", "abstention recall", "score", "of unanswerable questions: declined"),
+    ("abstention_f1", "abstention F1", "score", ""),
     ("abstention_f1_always", "F1 of always declining", "score", "what declining every question gets"),
     ("coverage", "coverage", "score", "of answerable questions: answered"),
     ("answered_accuracy", "of answered", "score", ""),  # said with the name of the score

@@ -70,7 +70,7 @@ def _exchange(it: ShownExchange) -> Iterator[str]:
         if beside:
             yield _SIDES
         elif it.sides != "both":
-            yield f'<p class="about">{"As sent:" if it.sides == "sent" else "As forwarded:"}</p>'
+            yield f'<p class="about">{"As it went out:" if it.sides == "sent" else "As forwarded:"}</p>'
     for change in it.changed:
         yield from _message(change, it.same, beside)
     for each in it.messages:

@@ -183,7 +183,7 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
     sides: Literal["sent", "forwarded", "none"] = "sent" if sent else "forwarded" if forwarded else "none"
     size = f"{_tokens(tokens)}." if _tokens(tokens) else ""
     if sides == "sent" and tokens.keys() == {"sent"}:  # not what the row as a whole sent, where a system made it less
-        size = size.replace("Sent", "The request had")
+        size = size.replace("Sent", "The request that went out had")
     return Difference(title, size, why, sides, turn is None, diff_requests(only, only) if only else None)
 
 

@@ -23,7 +23,7 @@ from context_bench.reports.detail import detail_html, placed
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
 from context_bench.reports.row_parts import without_replaced
-from context_bench.reports.visible_text import command_on, excerpt, script_json, told_errors, visible
+from context_bench.reports.visible_text import command_on, error_text, excerpt, script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed
@@ -146,7 +146,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
         "shape": shape_of(row),
         "trial": row.trial,
     }
-    failure = told_errors(row.errors)
+    failure = error_text(row.errors)
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
         *(_rounded(row.scores.get(name), 4) for name in _scores(page)),

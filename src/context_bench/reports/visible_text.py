@@ -64,7 +64,7 @@ def excerpt(text: object, limit: int) -> str:
     return f"{shown[:at]} …" if at > 0 else f"{shown.rstrip('…')}…"
 
 
-def told_errors(errors: Mapping[str, str]) -> str:
+def error_text(errors: Mapping[str, str]) -> str:
     """Errors of a row in one text, as pages show it: those of an evaluator with its name, the system's own without."""
     return "; ".join(error if source == "system" else f"{source}: {error}" for source, error in errors.items())
 

@@ -22,7 +22,7 @@ from context_bench.engine.store.browsing import ListedRun, Place
 from context_bench.engine.store.remarks import Remark
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.visible_text import csv_cell, json_line, json_ready, told_errors
+from context_bench.reports.visible_text import csv_cell, error_text, json_line, json_ready
 
 FORMS = {"csv": "text/csv", "json": "application/json", "jsonl": "application/x-ndjson"}
 PASSES = 0.7  # the least score that passes where a run does not say
@@ -94,7 +94,7 @@ class ExampleAnswer:
     @property
     def failure(self) -> str:
         """Its errors as text; `""` = nothing."""
-        return told_errors(self.row.errors)
+        return error_text(self.row.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
         "forwarded": in_unit(number(row.output_tokens), "count"),
         "latency": in_unit(number(row.latency), "seconds"),
         "cost": in_unit(first(row.usage, *COST), "usd"),
-        "failure": told_errors(row.errors),
+        "failure": error_text(row.errors),
     }
 
 

@@ -137,7 +137,7 @@ def test_what_the_answers_were_worth() -> None:
     assert found["bm25"]["helped (95 %)"].startswith("75 % [")
     assert found["bm25"]["harmed (95 %)"].startswith("25 % [")
     assert found["none"]["harmed (95 %)"] == "—"
-    assert (found["bm25"]["recall"], found["bm25"]["coverage"], found["bm25"]["of answered"]) == (
+    assert (found["bm25"]["abstention recall"], found["bm25"]["coverage"], found["bm25"]["of answered"]) == (
         "1.000",
         "0.800",
         "1.000",

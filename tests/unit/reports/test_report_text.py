@@ -12,13 +12,13 @@ from hypothesis import example, given, strategies as st
 from context_bench.core.records import Estimate
 from context_bench.reports.visible_text import (
     csv_cell,
+    error_text,
     excerpt,
     fold_at,
     json_line,
     json_ready,
     markdown,
     script_json,
-    told_errors,
     visible,
 )
 
@@ -72,10 +72,10 @@ def test_a_text_is_folded_at_the_end_of_a_line_or_a_word(text: str, most: int) -
 
 
 def test_an_error_has_its_source_where_it_is_not_the_systems_own() -> None:
-    assert told_errors({"system": "Refused: HTTP 400", "rouge": "EvaluatorFailed: x"}) == (
+    assert error_text({"system": "Refused: HTTP 400", "rouge": "EvaluatorFailed: x"}) == (
         "Refused: HTTP 400; rouge: EvaluatorFailed: x"
     )
-    assert told_errors({}) == ""
+    assert error_text({}) == ""
 
 
 @given(ANY)

@@ -112,7 +112,7 @@ def test_what_is_missing_is_explained():
 def test_a_request_whose_other_side_is_not_known_is_neither_unchanged_nor_what_the_row_sent():
     told = {"exchanges": [exchange([LONG], None, tokens={"sent": 67}, why="no tap")]}
     shown, text = html(told), detail_text(row(), told)
-    assert "The request had 67 tokens." in shown
+    assert "The request that went out had 67 tokens." in shown
     assert "No tap." in shown
     assert "<summary>… 1,986 more words</summary>" in shown
     assert "1,986 more words" in text
