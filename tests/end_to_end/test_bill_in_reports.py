@@ -59,13 +59,13 @@ def test_a_replay_tells_where_the_tokens_went_and_what_each_system_achieved(tmp_
     assert len(bill["dearest"]) <= 10
     assert bill["dearest"][0]["kind"] == "results"
     pages = {form: written(tmp_path, form, "show", "r") for form in ("markdown", "html")}
-    for part in ("Where the tokens went", "Ten dearest items", "What a tool could save at most, and what was achieved"):
+    for part in ("Where the tokens went", "Dearest items", "What a tool could save at most, and what was achieved"):
         assert all(part in page for page in pages.values())
-    assert pages["html"].index('id="appendix"') < pages["html"].index("Ten dearest items")
+    assert pages["html"].index('id="appendix"') < pages["html"].index("Dearest items")
     assert "harbour master" not in json.dumps(bill)
     assert main(["show", "r", "--full", "--store", str(tmp_path / "s.db")]) == 0
     shown = capsys.readouterr().out
-    assert "Ten dearest items" not in shown
+    assert "Dearest items" not in shown
     assert "explain r" in shown
 
 

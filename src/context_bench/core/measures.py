@@ -105,6 +105,12 @@ def built_in_measure(name: str) -> Measure | None:
     return _named(_built_in(), name)
 
 
+def unit_of_score(name: str) -> Unit:
+    """The unit that a row's score is printed in: of a time, an amount or a count of ours its own, else "score"."""
+    measure = built_in_measure(name)
+    return measure.unit if measure is not None and measure.unit in ("seconds", "usd", "tokens", "count") else "score"
+
+
 def _named(rows: Mapping[str, Measure], name: str) -> Measure | None:
     if (measure := rows.get(name)) is not None:
         return measure

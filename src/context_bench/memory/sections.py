@@ -141,7 +141,7 @@ def _charts(context: ReportContext, passes: Mapping[str, _Pass]) -> list[Chart]:
     """Recall by k, of items or of whole sessions, and how long searches took."""
     about = (
         "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up "
-        "is better, and further left found it sooner. Whiskers are 95 % intervals."
+        "is better, and further left found it sooner. Whiskers are 95 % intervals, once there are enough examples."
     )
     curves = [("recall", "Recall at k", _recall_curve(context, ""))]
     if _needs_sessions(context):

@@ -10,7 +10,12 @@ from context_bench.core.rows import Fold, OnePass, completion_tokens, cost_usd, 
 
 METRICS = {"cost_of_pass": "CostOfPass"}
 MEASURES = {
-    "cost_of_pass": {"unit": "tokens", "better": "lower", "place": "money", "about": "tokens forwarded for each pass"},
+    "cost_of_pass": {
+        "unit": "tokens",
+        "better": "lower",
+        "place": "money",
+        "about": "tokens of prompt and reply, failed attempts included, for each row that passes",
+    },
     "cost_of_pass_usd cost_usd": {"unit": "usd", "better": "lower", "place": "money"},
     "num_passing": {"unit": "count", "better": "higher", "place": "money"},
 }

@@ -438,9 +438,15 @@ def _control(report: ReportContext, each: Sentence) -> str:
 _OVERVIEW = (
     FigureColumn("score", "score", "score", "mean of the score that verdicts are about", "any"),
     FigureColumn("difference", "difference", "score", "to the baseline, on the same examples", "any", signed=True),
-    FigureColumn("tokens", "tokens", "tokens", "tokens per example that went to the model", "nonzero"),
+    FigureColumn(
+        "tokens",
+        "tokens",
+        "tokens",
+        "tokens forwarded for each example: of the prompt, or of the context alone where that is what was counted",
+        "nonzero",
+    ),
     FigureColumn("money", "per 1,000", "usd", "US dollars for 1,000 examples", "nonzero"),
-    FigureColumn("latency", "median", "seconds", "half of the examples took no longer", "nonzero"),
+    FigureColumn("latency", "median", "seconds", "time that half of the examples did not exceed", "nonzero"),
     FigureColumn("failed", "failed", "count", "rows without an answer", "nonzero"),
 )
 

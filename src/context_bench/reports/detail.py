@@ -20,10 +20,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.core.keys import load_json
-from context_bench.core.measures import built_in_measure, dollars, took
+from context_bench.core.measures import dollars, took, unit_of_score
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.exchanges import (
+    OF_CONTEXT,
     Difference,
     ShownExchange,
     ShownMessage,
@@ -39,7 +40,10 @@ from context_bench.reports.visible_text import command_on, json_ready, option, v
 
 _BOTH = ("kept", "dropped", "added")
 _MARKS = {"dropped": "del", "added": "ins"}
-_SIDES = '<div class="pair sides" aria-hidden="true"><div>sent</div><div>forwarded</div></div>\n'
+_SIDES = (
+    '<div class="pair sides" aria-hidden="true"><div>{}</div><div>{}</div></div>\n'
+    '<p class="about narrow">Struck out: left out on the way; underlined: put in.</p>\n'
+)
 
 
 def exchange_html(it: ShownExchange) -> Markup:
@@ -68,7 +72,7 @@ def _exchange(it: ShownExchange) -> Iterator[str]:
     beside = it.altered and it.sides == "both"
     if it.messages or it.changed:
         if beside:
-            yield _SIDES
+            yield _SIDES.format(*(("before", "after") if it.title == OF_CONTEXT else ("sent", "forwarded")))
         elif it.sides != "both":
             yield f'<p class="about">{"As it went out:" if it.sides == "sent" else "As forwarded:"}</p>'
     for change in it.changed:
@@ -352,12 +356,10 @@ def _score(value: float, name: str = "") -> str:
     """A score with the three digits that it has everywhere; what is smaller is not told as 0, and what can only be a
     count has none. Times, amounts and counts among the scores of ours in their units.
     """
-    measure = built_in_measure(name)
-    counted = measure is not None and measure.unit in ("tokens", "count")
-    if math.isfinite(value) and value == int(value) and (counted or abs(value) > 1):
+    if (unit := unit_of_score(name)) != "score":
+        return Figure(value, unit).short
+    if math.isfinite(value) and value == int(value) and abs(value) > 1:
         return f"{value:,.0f}"
-    if measure is not None and measure.unit in ("seconds", "tokens", "usd", "count"):
-        return Figure(value, measure.unit).short
     if 0 < abs(value) < 0.0005:
         return f"{value:.1g}"
     return Figure(value, "score").short

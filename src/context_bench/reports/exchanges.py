@@ -121,6 +121,10 @@ class Difference:
         return made
 
 
+#: Title of what a system that gives back a context made of it.
+OF_CONTEXT = "What the system made of the context"
+
+
 def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> list[ShownExchange]:
     """The exchanges of `runner.details`, and what a system that gives back a context made of it. `limit`: characters of
     each side.
@@ -134,9 +138,7 @@ def differences(told: Mapping[str, Any]) -> list[Difference]:
     before, after = told.get("context"), told.get("context_after")
     if isinstance(before, str) and isinstance(after, str):
         diff = diff_requests(_as_request(before), _as_request(after))
-        found.append(
-            Difference("What the system made of the context", _sentence(diff, {}), "", "both", not diff.unchanged, diff)
-        )
+        found.append(Difference(OF_CONTEXT, _sentence(diff, {}), "", "both", not diff.unchanged, diff))
     return found
 
 

@@ -25,12 +25,14 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.families import families
 from context_bench.core.measures import took
 from context_bench.reports import charts
+from context_bench.reports.arm_aggregates import source_of
 from context_bench.reports.charts import RowsAt
 from context_bench.reports.page import (
     BarPart,
     Card,
     Cell,
     Chart,
+    Column,
     Figure,
     Gap,
     Page,
@@ -304,6 +306,7 @@ def _summary(
             leading=[section for first, section in sections if first],
             changes=[each for each in changes if each[0].system not in apart],
             apart=[each for each in changes if each[0].system in apart],
+            contexts={source_of(each.row) for each in page.changes if each.row is not None} == {"context"},
             sections=[section for first, section in sections if not first and (section.tables or section.charts)],
             timing=sorted(
                 page.timing.items(),
@@ -379,6 +382,7 @@ def environment() -> Environment:
     made.filters["command"] = command_text
     made.filters["excerpt"] = excerpt
     made.filters["fold_at"] = fold_at
+    made.filters["explained"] = _explained
     made.filters["breakable"] = _breakable
     made.filters["whole"] = whole_words
     made.filters["moments"] = lambda text: Markup(_MOMENT.sub(_WHOLE, str(escape(text))))
@@ -386,6 +390,15 @@ def environment() -> Environment:
     made.filters["duration"] = took
     made.tests["figure"] = lambda value: isinstance(value, Figure)
     return made
+
+
+def _explained(columns: Iterable[Column]) -> list[tuple[str, str]]:
+    """Titles and explanation of the columns that have one; those with the same one stand together."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        if column.about:
+            found.setdefault(column.about, []).append(column.title)
+    return [(", ".join(titles), about) for about, titles in found.items()]
 
 
 def _breakable(text: object) -> Markup:

@@ -63,7 +63,7 @@ _COMPARISON = columns(
     ("p", "p", "p", "of a loss as large as the margin: small means ruled out"),
     ("n", "n", "count", "examples compared"),
     ("clusters", "clusters", "count", "independent units behind the interval"),
-    ("excluded", "left out", "count", "pairs in which one side failed"),
+    ("excluded", "left out", "count", "pairs of which one side or both failed"),
     ("n_needed", "n needed", "count", "examples for 80 % power at the margin"),
 )
 
@@ -194,8 +194,9 @@ _DOTS = 20  # of a distribution
 _MOST_OPEN = 40  # differences by kind of question, none with an interval, that are drawn
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MARKS = (
-    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Hollow: another system is "
-    "better or cheaper by more than the intervals leave open, and in nothing worse. Overlapping marks are moved apart."
+    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals, once there are enough "
+    "examples. Hollow: another system is better or cheaper by more than the intervals leave open, and in nothing "
+    "worse. Overlapping marks are moved apart."
 )
 _FOREST = (
     "Each mark is a system's mean difference to {baseline} on the same examples, with its 95 % interval once there are "

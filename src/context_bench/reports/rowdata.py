@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from context_bench.core.measures import unit_of_score
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import COST, in_order, unranked
@@ -53,14 +54,14 @@ def row_data(page: Page) -> RowData:
     details are.
     """
     facts = _Facts.of(page)
-    details = _Details(page, facts)
+    details, scores = _Details(page, facts), _scores(page)
     data: dict[str, Any] = {
-        "columns": _columns(page, facts.used),
+        "columns": _columns(scores, facts.used),
         "changed": "".join(map(str, facts.changed)),
         "details": details.places,
         "size": PER_CHUNK,
     }
-    rows = [_cells(in_order(row, facts.unordered), page, facts.used) for row in islice(page.rows, MOST_ROWS)]
+    rows = [_cells(in_order(row, facts.unordered), scores, facts.used) for row in islice(page.rows, MOST_ROWS)]
     if len(rows) > PLAIN_ROWS:
         data["packed"] = packed(_json(rows))
     else:
@@ -113,18 +114,18 @@ class _Facts:
         return cls(used, failed, differs, unranked(page.manifest, page.systems))
 
 
-def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
+def _columns(scores: list[str], used: list[str]) -> list[dict[str, Any]]:
     return [
         *({"title": name, "kind": "text"} for name in used),
         *(
             {
                 "title": visible(name, 40),
                 "kind": "number",
-                "digits": 3,
+                **_digits(name),
                 **({"aside": True} if at >= PRINTED_SCORES else {}),
                 **({"spare": True} if at else {}),
             }
-            for at, name in enumerate(_scores(page))
+            for at, name in enumerate(scores)
         ),
         *({"title": name, "kind": "number"} for name in ("sent", "forwarded")),
         {"title": "latency", "kind": "number", "unit": "seconds"},
@@ -134,11 +135,19 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
 
 
 def _scores(page: Page) -> list[str]:
-    """Names of all scores, the one that the run is judged by first."""
-    return sorted(page.score_names, key=lambda name: name != page.score_field)
+    """Names of all scores as the first rows have them, the one that the run is judged by first."""
+    seen = dict.fromkeys(name for row in islice(page.rows, 64) for name in row.scores)
+    names = [name for name in (*seen, *page.score_names) if name in page.score_names]
+    return sorted(dict.fromkeys(names), key=lambda name: name != page.score_field)
 
 
-def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
+def _digits(score: str) -> dict[str, Any]:
+    """The way a column of scores is printed: times and amounts in their units, counts without decimals."""
+    unit = unit_of_score(score)
+    return {"digits": 3} if unit == "score" else {"unit": unit} if unit in ("seconds", "usd") else {}
+
+
+def _cells(row: EvalRow, scores: list[str], used: list[str]) -> list[Any]:
     texts = {
         "system": row.system,
         "example": row.example_id,
@@ -149,7 +158,7 @@ def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
     failure = error_text(row.errors)
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
-        *(_rounded(row.scores.get(name), 4) for name in _scores(page)),
+        *(_rounded(row.scores.get(name), 6 if "unit" in _digits(name) else 4) for name in scores),
         number(row.input_tokens) or None,  # 0: nothing was sent as it is
         number(row.output_tokens),
         _rounded(row.latency, 6),

@@ -103,7 +103,7 @@ _SETUP = (
         "groups that took more than one attempt, since the run was interrupted or the first one failed",
         "nonzero",
     ),
-    FigureColumn("acknowledged", "items taken", "count", "items of which the system said that it has them"),
+    FigureColumn("acknowledged", "items taken", "count", "items that it acknowledged"),
     FigureColumn("items_failed", "items lost", "count", "items that it did not take", "nonzero"),
     FigureColumn("seconds_p50", "median", "seconds", "time on the clock for one group"),
     FigureColumn("seconds_p95", "p95", "seconds"),

@@ -357,7 +357,7 @@ def packed(parts: Iterable[str], width: int) -> Iterator[str]:
 
 def _ending(page: Page, width: int) -> Iterator[Text]:
     if page.timing:
-        yield Text("\nWall time", style="bold")
+        yield Text("\nTime of all rows", style="bold")
         for line in packed((f"{visible(system)} {seconds:.2f} s" for system, seconds in page.timing.items()), width):
             yield Text(line)
     if page.notes:

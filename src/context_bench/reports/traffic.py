@@ -27,7 +27,7 @@ _TOKENS = columns(
         "sent",
         "sent",
         "tokens",
-        "tokens our client sent; of a system that shortens before it asks: of the request before that",
+        "tokens our client sent; where a system shortens before it asks, those of the request before that",
     ),
     ("forwarded", "forwarded", "tokens", "tokens that went on to the model"),
     ("billed", "billed", "tokens", "prompt tokens on the provider's bill"),
@@ -67,7 +67,7 @@ _WIRE = (
     ),
     FigureColumn("uncounted_parts", "not counted", "count", "images, files and other parts without text", "nonzero"),
     FigureColumn("late", "late", "count", "requests that came after the reply", "nonzero"),
-    FigureColumn("key_passed_on", "key passed on", "text", "did the provider get the key we sent"),
+    FigureColumn("key_passed_on", "key passed on", "text", "whether the provider got the key we sent"),
 )
 _CHANGES = (FigureColumn("what", "what", "text"), FigureColumn("times", "times"))
 _MONEY = (
@@ -108,7 +108,9 @@ def tokens(report: ReportContext) -> Section | None:
     ):
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
     lines = [(report.label(line), _token_facts(report, line, each)) for line, each in report.lines]
-    about = "Mean tokens per example. Compression = 1 - forwarded/sent, over examples where both are known."
+    about = "Mean tokens per example."
+    if any(facts["compression"] is not None for _, facts in lines):
+        about += " Compression = 1 - forwarded/sent, over examples where both are known."
     if any(isinstance(cell, Figure) and cell.approximate for _, facts in lines for cell in facts.values()):
         about += " ≈: counted by a tokenizer that is not the model's."
     return section_of("tokens", "Tokens", declared_table("tokens", _TOKENS, lines, about=about))
@@ -301,7 +303,7 @@ def _beside(manifest: dict[str, Any]) -> str:
     told = [mapping(mapping(each).get("fingerprint")) for each in evaluators] if isinstance(evaluators, list) else []
     judged = manifest.get("rescored") or any("base_url" in each for each in told)
     other = "a judge's replies" if judged else "attempts that ended without a row"
-    return f" Of the run's {dollars(whole)}, {dollars(rest)} are in no line: the check of its endpoint, or {other}."
+    return f" Of the run's {dollars(whole)}, {dollars(rest)} is in no line: for the check of its endpoint, or {other}."
 
 
 def time(report: ReportContext) -> Section | None:

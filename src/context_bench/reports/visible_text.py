@@ -61,7 +61,7 @@ def excerpt(text: object, limit: int) -> str:
     if len(cut) <= limit:
         return shown
     at = shown.rfind(" ", 3 * len(shown) // 4)
-    return f"{shown[:at]} …" if at > 0 else f"{shown.rstrip('…')}…"
+    return f"{shown[:at]}\u00a0…" if at > 0 else f"{shown.rstrip('…')}…"
 
 
 def error_text(errors: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
+from context_bench.core.measures import unit_of_score
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import COST, unranked
@@ -223,7 +224,7 @@ def in_unit(value: float | None, unit: Unit, digits: int | None = None) -> str:
 def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
     """The figures of a row, ready to be shown."""
     return {
-        "scores": [in_unit(number(row.scores.get(name)), "score") for name in scores],
+        "scores": [in_unit(number(row.scores.get(name)), unit_of_score(name)) for name in scores],
         "sent": in_unit(number(row.input_tokens) or None, "count"),
         "forwarded": in_unit(number(row.output_tokens), "count"),
         "latency": in_unit(number(row.latency), "seconds"),

@@ -120,7 +120,7 @@ def test_sessions_have_a_table_of_their_own_where_items_do_not_tell_everything()
 def test_what_it_took() -> None:
     records = [SetupRecord("bm25", "h0", 0, 1, 1, 1.0, {"probed": 10, "probe_found": 9}, cost=0.08, calls=1)]
     found = table(page(BM25, NONE, setups=records), "memory-taken")["bm25"]
-    assert (found["tokens/question"], found["of full context"], found["write loss"]) == ("50.0", "25 %", "10 %")
+    assert (found["tokens/question"], found["of full context"], found["write loss"]) == ("50", "25 %", "10 %")
     assert (found["search p50, ms"], found["search p99, ms"], found["searches"], found["first search, ms"]) == (
         "9.00",
         "15.86",

@@ -82,7 +82,7 @@ def test_infinity_is_not_a_number_here() -> None:
     assert tables(text)[0] == [
         ["System", "mean_score", "cost_of_pass"],
         ["a", "0.5000", "—"],
-        ["b", "0.1000", "7.0"],
+        ["b", "0.1000", "7"],
     ]
 
 

@@ -130,7 +130,7 @@ def test_savings_are_told_of_the_same_examples_only(paid: dict[int, float], save
         found.manifest = {"run": {"counts": {**counts, "cost": whole}}}
         section = build_page(found).section("money")
         assert section is not None
-        assert ("$0.0500, $0.000100 are in no line" in section.tables[0].about) is told
+        assert ("$0.0500, $0.000100 is in no line" in section.tables[0].about) is told
 
 
 def test_money_of_set_ups_alone_is_shown_too() -> None:

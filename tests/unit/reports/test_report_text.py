@@ -52,7 +52,7 @@ def test_a_name_that_is_cut_tells_itself_from_others_and_a_text_only_that_it_was
     assert re.fullmatch(r"[ab ]{40}…[0-9a-f]{6}", visible(long, 40))
     assert re.fullmatch(r"[ab ]{400}…", visible(long, 400))
     assert visible("x\n" * 100, 10, lines=True) == "x\n" * 5 + "…"
-    assert excerpt(long, 40) == "ab " * 13 + "…"  # not within a word
+    assert excerpt(long, 40) == "ab " * 12 + "ab\u00a0…"  # not within a word
     assert excerpt("ab" * 100, 40) == "ab" * 20 + "…"
     assert excerpt("short\x1b", 40) == "short\\x1b"
     assert excerpt("\u202e" * 900, 200).endswith("…")

@@ -48,13 +48,13 @@ _SIZES = (
             "keep_mean",
             "mean keep (95 %)",
             "share",
-            "mean of each compression's own keep; ranks otherwise where sessions differ in length",
+            "mean of each compression's own keep; it orders systems differently where sessions differ in length",
         ),
         (
             "prefix_kept",
             "prefix kept",
             "share",
-            "share of the text after that begins as the history did: what a prompt cache can still use",
+            "of the text in its place: the share that still begins as the history did, which a prompt cache can use",
         ),
     ),
     FigureColumn(
@@ -72,8 +72,8 @@ _SIZES = (
         "compressions that left a conversation which providers may refuse, by what is wrong with it",
     ),
     *columns(
-        ("seconds", "compress", "seconds", "median seconds of a compression, where it is made before any question"),
-        ("answer", "answer", "seconds", "median seconds of a question, compression for it included"),
+        ("seconds", "compress", "seconds", "median time of a compression, where it is made before any question"),
+        ("answer", "answer", "seconds", "median time of a question, compression for it included"),
     ),
 )
 _BILLED = FigureColumn("billed", "billed", "tokens", "prompt tokens of a question on the provider's bill, mean")
@@ -82,7 +82,7 @@ _FRONT = FigureColumn(
     "front",
     "on the front",
     "share",
-    "of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in both",
+    "of tokens kept and score: nobody beats it in both; a share: in so many of the redrawn sets of sessions",
 )
 _POINTS = (
     FigureColumn("fold", "fold", "number", digits=2),
@@ -90,8 +90,8 @@ _POINTS = (
 )
 _BD_RATES = (FigureColumn("percent", "tokens at equal quality, %", "number", digits=1),)
 _CURVES = (
-    "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals. "
-    "The axis of folds doubles with every step."
+    "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals, "
+    "once there are enough examples. The axis of folds doubles with every step."
 )
 _KEPT = columns(
     ("asked", "facts", "count", "asked for by probes; one may be asked for several times"),

@@ -99,7 +99,7 @@ def facets(store: Store, run: ListedRun) -> Facets:
             first = connection.execute(_plan_query(run.number, arm).limit(64)).all()
             for row in _eval_rows(connection, run.number, name, first):
                 seen |= dict.fromkeys(row.scores)
-    found.scores = sorted(seen)
+    found.scores = list(seen)
     return found
 
 

@@ -25,8 +25,9 @@ async function fill(cell, at) {
     cell.append("This browser cannot unpack what stands here; a newer one can. (" + error.message + ")");
   }
 }
-function named(element, text) { // on paper a long name breaks where its words meet
-  element.replaceChildren(...text.split(/(?<=_)/).flatMap((part, n) => n ? [make("wbr", undefined, "onpaper"), part] : [part]));
+function named(element, text) { // a path breaks at its strokes, on paper a long name where its words meet
+  const parts = text.split(/(?<=[_/])/), between = (n) => make("wbr", undefined, parts[n - 1].endsWith("/") ? "" : "onpaper");
+  element.replaceChildren(...parts.flatMap((part, n) => n ? [between(n), part] : [part]));
   return element;
 }
 function make(tag, text, className) {

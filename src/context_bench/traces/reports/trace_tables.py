@@ -159,7 +159,7 @@ def _levels(
         *([Column("Set", False)] if several else []),
         *(Column(title, about=told) for _, title, told in used),
     ]
-    columns.append(Column("n", about="tasks that have such a figure; where columns differ, the most"))
+    columns.append(Column("n", about="tasks that have such a figure; where columns differ, the largest number of them"))
     rows: list[list[Cell]] = []
     for level in LEVELS:
         for label, one in found.items():

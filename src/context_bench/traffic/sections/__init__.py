@@ -209,7 +209,7 @@ def bill_sections(report: ReportContext) -> list[Section | None]:
             _ITEMS,
             _rows(bills, _of_items),
             keys=("System", "item"),
-            title="Ten dearest items",
+            title="Dearest items, ten at most of a system",
             about="Without an item the bill would have been so much less; what the model would have done is not known.",
         ),
         declared_table(
@@ -292,7 +292,7 @@ def _of_reach(bill: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _about(bills: Mapping[str, Mapping[str, Any]]) -> str:
-    found = "Prompt tokens of what arrived at the provider, by source."
+    found = "Prompt tokens of what arrived at the provider, by source, without the few that frame each message."
     if any(bill.get("approximate") for bill in bills.values()):
         found += " Where the provider billed otherwise than we count, our counts are scaled to the bill, or predicted."
     if any(bill.get("partial") for bill in bills.values()):
