@@ -110,11 +110,25 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 def looped(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` in an event loop of its own that gives free memory back now and then, since a command may run for
-    days.
+    days. SIGTERM cancels it, as Ctrl-C does in every loop: an exception in the midst of the loop's own work would lose
+    a step of a task, which then could not even be cancelled.
     """
     import asyncio
 
+    asked: list[int] = []
+
     async def tidied() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def end(number: int, frame: Any) -> None:
+            asked.append(number)
+            if len(asked) > 1 or task is None:
+                signal.default_int_handler(number, frame)
+            loop.call_soon_threadsafe(task.cancel)
+
+        raises = signal.getsignal(signal.SIGTERM) is signal.default_int_handler  # as `noticed` leaves it
+        if raises and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, end)
         gc.freeze()  # what a command has loaded stays, and need not be looked through
         tidying = asyncio.create_task(_tidying())
         try:
@@ -122,8 +136,15 @@ def looped(main: Coroutine[Any, Any, T]) -> T:
         finally:
             tidying.cancel()
             gc.unfreeze()
+            if signal.getsignal(signal.SIGTERM) is end:
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
 
-    return asyncio.run(tidied())
+    try:
+        return asyncio.run(tidied())
+    except asyncio.CancelledError:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
 
 
 async def _tidying() -> None:
