@@ -48,7 +48,7 @@ import soak_books
 import soak_faults
 import soak_told
 import soak_watch
-from soak_programs import Broken, Programs, free_port, listening
+from soak_programs import Broken, Programs, free_port, listening, processor_seconds
 from viewer import Browser
 
 from context_bench.engine import open_store
@@ -56,7 +56,9 @@ from context_bench.testing.hostile import MisbehavingProxy
 
 ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and second tries among them
 TIMEOUT = 5.0  # seconds for an attempt
-PATIENCE = 240.0  # seconds in which a round must get on by one request
+#: Seconds in which a round must get on by one request, or spend so many seconds of processor: a report of many rows, on
+#: a machine that others use as well, takes minutes.
+PATIENCE, AT_WORK = 240.0, 5.0
 OWN_RETRIES = 6  # resumes for rows that failed
 KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when rounds with faults are begun
 UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
@@ -258,14 +260,14 @@ class Soak:
         )
         watched = next(each for each in reversed(self.programs.watched) if each.pid == process.pid)
         reader = asyncio.create_task(process.communicate())
-        seen, moved = -1, time.monotonic()
+        seen, moved, spent = -1, time.monotonic(), 0.0
         self.gate.free = round_.warms and round_.starts == 1
         try:
             while not reader.done():
                 await asyncio.wait([reader], timeout=0.25)
                 count = self.requests()
                 if count != seen:
-                    seen, moved = count, time.monotonic()
+                    seen, moved, spent = count, time.monotonic(), processor_seconds(process.pid)
                     if (
                         self.faults.on or calm
                     ):  # without faults it works at another pace, and has other amounts under way
@@ -274,7 +276,10 @@ class Soak:
                         self.gate.free = False
                         watched.warm_from = moved + soak_watch.WARM["run"]
                 if time.monotonic() - moved > PATIENCE:
-                    raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
+                    worked = processor_seconds(process.pid) - spent
+                    if worked < AT_WORK:
+                        raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s, {worked:.1f} s of work")
+                    moved, spent = time.monotonic(), spent + worked
                 while pending and not reader.done() and self.faults.seen[round_.number] >= pending[0].after:
                     await self._strike(round_, pending.pop(0).what, process, reader)
         finally:
