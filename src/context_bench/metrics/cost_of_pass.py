@@ -14,7 +14,7 @@ MEASURES = {
         "unit": "tokens",
         "better": "lower",
         "place": "money",
-        "about": "tokens of prompt and reply, failed attempts included, for each row that passes",
+        "about": "tokens of prompts and of known replies, failed attempts included, for each row that passes",
     },
     "cost_of_pass_usd cost_usd": {"unit": "usd", "better": "lower", "place": "money"},
     "num_passing": {"unit": "count", "better": "higher", "place": "money"},

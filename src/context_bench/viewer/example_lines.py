@@ -227,7 +227,7 @@ def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
         "scores": [in_unit(number(row.scores.get(name)), unit_of_score(name)) for name in scores],
         "sent": in_unit(number(row.input_tokens) or None, "count"),
         "forwarded": in_unit(number(row.output_tokens), "count"),
-        "latency": in_unit(number(row.latency), "seconds"),
+        "latency": in_unit(None if (seconds := number(row.latency)) is None else round(seconds, 6), "seconds"),
         "cost": in_unit(first(row.usage, *COST), "usd"),
         "failure": error_text(row.errors),
     }

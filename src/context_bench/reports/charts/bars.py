@@ -325,7 +325,7 @@ def draw_distribution(chart: Chart, width: int) -> Drawing:
     names = ShownNames([each.name for each in spreads], chart.names)
     unit = _Unit.of(spreads)
     rows = Rows(
-        [ChartRow(names[each.name], f"{each.median.short} · {each.p95.short}") for each in spreads],
+        [ChartRow(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads],
         width,
         thick=18,
     )
@@ -341,7 +341,7 @@ def draw_distribution(chart: Chart, width: int) -> Drawing:
             drawing.mark("circle", axis.at(unit.factor * value), at, color, area=34, opacity=0.45)
         for share, figure, reach, thick in (("p95", each.p95, 7, 1.5), ("median", each.median, 9, 3.0)):
             x = axis.at(unit.factor * figure.value)
-            tip = f"{names[each.name]}: {share} {figure.short}, n {each.n:,}"
+            tip = f"{names[each.name]}: {share} {unit.text(figure)}, n {each.n:,}"
             here = rows_of(each.name, layout="rows", sort=_SORTS.get(each.median.unit, ""), order="down")
             drawing.line((x, at - reach), (x, at + reach), color=color, width=thick, tip=tip, rows=here)
     return drawing
@@ -360,6 +360,11 @@ class _Unit:
         if any(each.median.unit != "seconds" for each in spreads):
             return cls()
         return cls("s") if max(each.p95.value for each in spreads) >= _SECONDS_FROM else cls("ms", 1000.0)
+
+    def text(self, figure: Figure) -> str:
+        """The figure as tables tell it; below a millisecond with the digit more that single searches need."""
+        brief = self.name == "ms" and 0 < figure.value < 0.001
+        return f"{1000 * figure.value:.2f} ms" if brief else figure.short
 
 
 def _scale(values: Sequence[float], rows: Rows) -> tuple[Axis, list[float]]:

@@ -245,7 +245,8 @@ def _sources(bills: Mapping[str, Mapping[str, Any]]) -> list[FigureColumn]:
     kinds = [kind for kind in KINDS if any(kind in mapping(bill.get("by_kind")) for bill in bills.values())]
     return [
         *columns(
-            ("requests", "requests", "count", ""), ("input", "prompts", "count", "billed tokens over all requests")
+            ("requests", "requests", "count", ""),
+            ("input", "prompts", "count", "tokens over all requests, without those that frame messages"),
         ),
         *columns(("usd", "money", "usd", "prompts and replies")),
         *columns(("carried", "sent before", "share", "prompt tokens that stood in an earlier request, too")),
