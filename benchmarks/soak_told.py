@@ -44,12 +44,30 @@ def compared(disturbed: str, calm: str) -> Compared:
     A stream that stalls after its answer and before its bill is a whole answer that nobody can price: such a row has no
     usage, and what is summed over bills of its arm is left out of the comparison, notes on what is bought for its price
     among it. Where the bill came as far as the tap and not to us, the wire has it and the row has no usage.
+
+    The day that prices are of is left out: a soak may go on past midnight.
     """
     one, other = json.loads(disturbed), json.loads(calm)
+    for report in (one, other):
+        _leave_out_day(report.get("manifest") or {})
     unbilled = _leave_out_bills(one, other)
     found: list[str] = []
     _differ(one, other, "", found.append)
     return Compared(found, unbilled)
+
+
+def _leave_out_day(manifest: dict[str, Any]) -> None:
+    """Take the day that prices are of out of a manifest, and what a resume kept beside it for that day alone."""
+    earlier = manifest.pop("earlier", [])
+    for each in (manifest, *earlier):
+        (each.get("prices") or {}).pop("date", None)
+    told = [
+        each
+        for each in earlier
+        if any(manifest.get(name) != value for name, value in each.items() if name not in ("limits", "loads"))
+    ]
+    if told:
+        manifest["earlier"] = told
 
 
 def _leave_out_bills(one: dict[str, Any], other: dict[str, Any]) -> int:
