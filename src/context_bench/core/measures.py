@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 from context_bench.core.families import brought, built_in, platform_tables
@@ -105,6 +105,7 @@ def built_in_measure(name: str) -> Measure | None:
     return _named(_built_in(), name)
 
 
+@lru_cache(maxsize=1024)
 def unit_of_score(name: str) -> Unit:
     """The unit that a row's score is printed in: of a time, an amount or a count of ours its own, else "score"."""
     measure = built_in_measure(name)

@@ -237,7 +237,7 @@ class Figure:
 
 
 def _tokens(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"
+    return f"{value:,.0f}" if abs(value) >= 100 or value % 1 == 0 else f"{value:,.1f}"
 
 
 def _number(value: float) -> str:

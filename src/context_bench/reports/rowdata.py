@@ -55,13 +55,14 @@ def row_data(page: Page) -> RowData:
     """
     facts = _Facts.of(page)
     details, scores = _Details(page, facts), _scores(page)
+    places = {name: 6 if "unit" in _digits(name) else 4 for name in scores}
     data: dict[str, Any] = {
         "columns": _columns(scores, facts.used),
         "changed": "".join(map(str, facts.changed)),
         "details": details.places,
         "size": PER_CHUNK,
     }
-    rows = [_cells(in_order(row, facts.unordered), scores, facts.used) for row in islice(page.rows, MOST_ROWS)]
+    rows = [_cells(in_order(row, facts.unordered), places, facts.used) for row in islice(page.rows, MOST_ROWS)]
     if len(rows) > PLAIN_ROWS:
         data["packed"] = packed(_json(rows))
     else:
@@ -147,7 +148,8 @@ def _digits(score: str) -> dict[str, Any]:
     return {"digits": 3} if unit == "score" else {"unit": unit} if unit in ("seconds", "usd") else {}
 
 
-def _cells(row: EvalRow, scores: list[str], used: list[str]) -> list[Any]:
+def _cells(row: EvalRow, scores: Mapping[str, int], used: list[str]) -> list[Any]:
+    """`scores`: names and the decimals kept of each."""
     texts = {
         "system": row.system,
         "example": row.example_id,
@@ -158,7 +160,7 @@ def _cells(row: EvalRow, scores: list[str], used: list[str]) -> list[Any]:
     failure = error_text(row.errors)
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
-        *(_rounded(row.scores.get(name), 6 if "unit" in _digits(name) else 4) for name in scores),
+        *(_rounded(row.scores.get(name), places) for name, places in scores.items()),
         number(row.input_tokens) or None,  # 0: nothing was sent as it is
         number(row.output_tokens),
         _rounded(row.latency, 6),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from markdown_it import MarkdownIt
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import build_page, to_markdown
+from context_bench.reports.page import Figure
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
 
@@ -141,3 +143,8 @@ def check(result: Any) -> None:
         "ordered_list_open",
     }
     assert text.isprintable() or all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_tokens_have_a_decimal_only_where_they_are_no_whole_number() -> None:
+    told = {33.0: "33", 70.8: "70.8", 0.0: "0", 1615.4: "1,615", math.inf: "inf", math.nan: "nan"}
+    assert {value: Figure(value, "tokens").short for value in told} == told
