@@ -77,7 +77,7 @@ def test_a_missing_program_is_named():
 def test_the_program_is_openclaw_cortex_by_default():
     expected = next(case for case in VECTORS if case["id"] == "default-binary-name")["binary_path"]
     assert CommandClient.preset("cortex").binary_path == expected == CortexClient().binary_path
-    assert CommandClient.preset("cortex").timeout == 30.0
+    assert CommandClient.preset("cortex").timeout == CortexClient("b", "", 0).timeout == 30.0
     assert CortexClient("b", "c", 1.5) == CommandClient.preset("cortex", binary="b", config="c", timeout=1.5)
 
 

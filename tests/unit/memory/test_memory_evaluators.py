@@ -158,6 +158,22 @@ def test_variants_differ_where_they_should() -> None:
         "It cannot be determined from the memories.",
         "Unknown",
         "Based on the memories, there is no information about this.",
+        "Sorry, I can't answer",
+        "I cannot determine this from the conversation",
+        "I couldn't find anything about that.",
+        "I am unable to answer",
+        "I have no information about that",
+        "I haven't been told",
+        "You never mentioned a dog.",
+        "It's not specified",
+        "It isn't mentioned.",
+        "That information is not available",
+        "No relevant information found.",
+        "There isn't any information about his job.",
+        "There's no mention of that.",
+        "None of the memories mention it.",
+        "It is unknown",
+        "N/A",
     ],
 )
 def test_refusals(answer: str) -> None:
@@ -166,7 +182,22 @@ def test_refusals(answer: str) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "Known to all as Ana", "In Lisbon. The user does not say which street.", "Notting Hill", "No", "She said no."],
+    [
+        "",
+        "Known to all as Ana",
+        "In Lisbon. The user does not say which street.",
+        "Notting Hill",
+        "No",
+        "She said no.",
+        "The Unknown Soldier",
+        "I can't eat gluten",
+        "I don't have any pets",
+        "There is nothing in the box",
+        "He is unable to walk",
+        "It was not the red one but the blue",
+        "In memory of Ann",
+        "Nairobi",
+    ],
 )
 def test_answers(answer: str) -> None:
     assert not declines(answer)

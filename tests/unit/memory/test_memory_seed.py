@@ -215,7 +215,7 @@ def test_a_file_of_ones_own(run, program, tmp_path):
     [
         ("q.json", "[oops", "not JSON"),
         ("q.json", "", "is empty"),
-        ("q.json", "[]", "none of the shapes"),
+        ("q.json", "{}", "none of the shapes"),
         ("q.json", '[{"sample_id": "c", "qa": [], "conversation": {}}]', "published LoCoMo"),
         ("q.json", '[{"question": "q", "answer": "a", "sessions": []}]', "shape of 'longmemeval'"),
     ],
@@ -226,6 +226,17 @@ def test_files_that_are_refused_before_anything_is_stored(run, program, tmp_path
     assert (code, out) == (1, "")
     assert said in err
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("accumulate", [(), ("--accumulate",)])
+def test_an_empty_set_has_no_questions_and_says_so(run, program, tmp_path, accumulate):
+    path = written(tmp_path, "q.json", [])
+    code, out, err = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", path, *accumulate
+    )
+    (summary,) = json.loads(out)
+    assert (code, summary["total_questions"], summary["exact_match_accuracy"]) == (0, 0, 0.0)
+    assert "has no questions" in err
 
 
 def test_other_refusals(run, program, tmp_path):

@@ -410,6 +410,20 @@ def test_files_are_never_silently_empty(document, said):
         read_pairs(document)
 
 
+@pytest.mark.parametrize(("benchmark", "empty"), [("locomo", {}), ("longmemeval", []), ("dmr", [])])
+def test_an_empty_set_of_a_named_benchmark_is_one(benchmark, empty):
+    assert read_pairs(empty, benchmark) == []
+    with pytest.raises(BadInput, match="none of the shapes"):
+        read_pairs([] if empty == {} else {}, benchmark)
+
+
+def test_any_entry_tells_the_shape_and_an_empty_list_gives_way_to_the_other_name():
+    asked = {"question": "q", "answer": "a"}
+    first = {**asked, "conversation": [], "turns": TURNS}
+    assert shape_of([asked, first]) == "dmr"
+    assert [pair.items for pair in read_pairs([first, {**asked, "conversation": []}], "dmr")] == [("a: b",), ()]
+
+
 @pytest.mark.parametrize("other", ["locomo", "dmr"])
 def test_the_shape_that_was_asked_for_is_the_shape_that_is_read(other):
     document = [{"question": "q", "answer": "a", "sessions": [[{"role": "user", "content": "c"}]]}]

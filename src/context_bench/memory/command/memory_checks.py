@@ -332,6 +332,8 @@ def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
         pairs = read_pairs(_json(path), benchmark, blank.append)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
+    if not pairs:
+        _say(f"warning: {path} has no questions: nothing is measured")
     if blank:
         _say(
             f"{path}: {len(blank)} {'turn that says' if len(blank) == 1 else 'turns that say'} nothing left out, "

@@ -77,19 +77,23 @@ def shape_of(document: Any) -> str | None:
     if isinstance(document, Mapping):
         conversations = [value for value in document.values() if isinstance(value, Mapping)]
         return "locomo" if any("question_answer_pairs" in conversation for conversation in conversations) else None
-    first = document[0] if isinstance(document, list) and document and isinstance(document[0], Mapping) else {}
-    if "sessions" in first:
+    entries = [entry for entry in document if isinstance(entry, Mapping)] if isinstance(document, list) else []
+    if any("sessions" in entry for entry in entries):
         return "longmemeval"
-    return "dmr" if first.keys() & {"conversation", "turns"} and first.keys() & {"question", "query"} else None
+    chains = (entry.keys() & {"conversation", "turns"} and entry.keys() & {"question", "query"} for entry in entries)
+    return "dmr" if any(chains) else None
 
 
 def read_pairs(document: Any, benchmark: str | None = None, on_blank: Blank | None = None) -> list[Pair]:
     """The pairs in a parsed JSON document, in the file's order, sessions by number. Turns that say nothing are left
     out; `on_blank` is told where each of them stands.
 
-    `benchmark` ("locomo", "longmemeval", "dmr"): the shape that is expected; by default the one found. `BadInput` for
-    another shape, for a field of another kind, and for a file with no questions or with nothing to remember.
+    `benchmark` ("locomo", "longmemeval", "dmr"): the shape that is expected; by default the one found. An empty list or
+    object is an empty set of that benchmark. `BadInput` for another shape, for a field of another kind, and for a
+    document that has something but no questions, or nothing to remember.
     """
+    if benchmark in SHAPES and document == ({} if benchmark == "locomo" else []):
+        return []
     shape = shape_of(document)
     if shape is None or (benchmark is not None and shape != benchmark):
         raise BadInput(_wrong(document, shape, benchmark))
@@ -170,7 +174,8 @@ def _longmemeval(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
 def _dmr(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
     for number, entry in enumerate(_objects(document, "the file")):
         where = f"entry {number}"
-        turns = entry["conversation"] if entry.get("conversation") is not None else entry.get("turns")
+        told = [entry[name] for name in ("conversation", "turns") if entry.get(name) is not None]
+        turns = next(filter(None, told), told[0] if told else None)
         hops = entry.get("hop_count") or 0
         if isinstance(hops, bool) or not isinstance(hops, int):
             raise BadInput(f"{where}: hop_count is expected to be a whole number, found {_kind(hops)}")

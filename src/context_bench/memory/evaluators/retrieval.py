@@ -415,20 +415,38 @@ def _versions(example: Example) -> list[Mapping[str, Any]]:
 # Questions that cannot be answered
 # ------------------------------------------------------------------------
 
+# Patterns see the answer as `normalise` leaves it: small letters, no articles, "isnt" for "isn't".
+_NEWS = (
+    r"(?:(?:relevant|specific|such|further|any|enough|that|this) )*"
+    r"(?:information|info|mention|record|memory|memories|reference)"
+)
+_NOT = r"(?:not|never|(?:is|was|has|have|its|thats) (?:not|never)|isnt|wasnt|hasnt)(?: been)?"
+_UNABLE = (
+    r"(?:cannot|can not|cant|could not|couldnt|(?:am |was )?(?:unable|not able) to|(?:its |is |was )?not possible to)"
+)
+_STATED = r"(?:mentioned|specified|stated|provided|known|available|answerable|recorded)"
+_TELL = r"(?:determined?|answer(?:ed)?|known?|found?|find|say|tell|recall|provide)"
 _OPENING = re.compile(
-    r"(?:(?:im |i am )?sorry(?: but)? |unfortunately |answer (?:is )?|based on [\w ]{0,60}? )?"
-    r"(?:not (?:mentioned|specified|stated|provided|known|available|answerable|enough information|in "
-    r"memories|sure)|unknown|unanswerable|"
-    r"no (?:information|answer|mention|memory|memories|record)|insufficient information|there (?:is|was) (?:no|not "
-    r"enough) "
-    r"(?:information|mention|record|memory)|i (?:do not|dont|did not|didnt) (?:know|have|see|find|recall|remember)|i "
-    r"?a?m not sure|"
-    r"(?:it )?(?:cannot|can not|cant|could not|couldnt) (?:be )?(?:determined?|answer(?:ed)?|known|found?|say|tell))\b"
+    r"(?:(?:im |i am )?sorry(?: but)? |unfortunately |answer (?:is )?|based on [\w ]{0,60}? |as far as i know )?"
+    r"(?:"
+    rf"(?:(?:it|that|this|{_NEWS}) )?{_NOT} {_STATED}|"
+    r"not (?:enough (?:information|info|context)|in memories|sure)|insufficient (?:information|info|context)|"
+    r"(?:(?:it is|that is|its|thats) )?(?:unknown|unanswerable)(?=$| (?:to|from|in|based|given|as|because|since)\b)|"
+    r"na$|"
+    rf"no (?:answer|{_NEWS})|"
+    rf"there(?:s| is| was| are| were)? (?:(?:no|not) {_NEWS}|nothing (?:about|on))|there (?:isnt|wasnt|arent) {_NEWS}|"
+    r"(?:i|we) (?:do not|dont|did not|didnt) (?:know|see|find|recall|remember)|"
+    rf"(?:i|we) (?:(?:do not|dont|did not|didnt) have|have no|had no) (?:idea|access|answer|details|{_NEWS})|"
+    r"i ?a?m not sure|i (?:have not|havent|was not|wasnt) (?:been )?told|"
+    r"you (?:never|have not|havent|did not|didnt) (?:mention(?:ed)?|tell me|told me|specif(?:y|ied))|"
+    rf"(?:(?:i|we|it|question) )?{_UNABLE} (?:be )?{_TELL}"
+    r")\b"
 )
 _ANYWHERE = re.compile(
     r"\b(?:no information available|not mentioned in|cannot be (?:determined|answered|known)|not enough information|"
-    r"(?:memories|conversations?|context|information|user|history|provided text) (?:do|does|did)(?: not|nt) "
-    r"(?:mention|say|contain|hold|specify|state|provide|include|indicate|tell|have))\b"
+    r"(?:memories|conversations?|context|information|user|history|provided text) (?:(?:do|does|did)(?: not|nt)|never) "
+    r"(?:mention(?:ed)?|say|contain|hold|specify|state|provide|include|indicate|tell|have)|"
+    r"none of (?:\w+ ){0,3}(?:memories|messages|conversations|documents) (?:mention|say|contain|state|tell))\b"
 )
 
 

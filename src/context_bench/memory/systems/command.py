@@ -269,7 +269,7 @@ class CommandClient:
             reset_command=Command((*start, "reset", "--yes")),
             output=Output("json", "", text="memory.content"),
             name="cortex",
-            timeout=TIMEOUT if timeout is None else timeout,
+            timeout=timeout or TIMEOUT,
             max_limit=1_048_576 if old else 10_000,
             budget_items=None if old else 2000,
         )
@@ -430,7 +430,9 @@ class CommandClient:
 def CortexClient(
     binary_path: str | None = None, config_path: str | Path | None = None, call_timeout: float | None = None
 ) -> CommandClient:
-    """`CommandClient.preset("cortex")` under its documented name and with its documented arguments."""
+    """`CommandClient.preset("cortex")` under its documented name and with its documented arguments; a timeout of zero
+    means the default.
+    """
     return CommandClient.preset("cortex", binary=binary_path, config=config_path, timeout=call_timeout)
 
 
