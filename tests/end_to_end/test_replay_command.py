@@ -251,6 +251,14 @@ def test_what_shortens_is_held_against_truncation_to_the_same_size(tmp_path, cap
     assert told.index("of a conversation's atoms") < told.rindex("the sessions cost")
 
 
+def test_without_a_model_of_its_own_a_replay_asks_for_the_recorded_one(recorded, tmp_path, capsys):
+    with serving(Echo()) as provider, behind("nothing") as arms:
+        told = [word for word in arms if word != "--quiet"]
+        replay(tmp_path, recorded, [*told, "--upstream", provider.url])
+        assert {body["model"] for bodies in replayed_bodies(provider).values() for body in bodies} == {"gpt-4o"}
+    assert "no --model is given" not in capsys.readouterr().err
+
+
 def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     store, texts = str(tmp_path / "store.db"), []
     with behind("nothing", "halves", "rewrites-history", "calls-twice", "user-only") as arms:

@@ -101,7 +101,7 @@ async def check_systems(
 def _say_model(options: RunOptions) -> None:
     """Without `--model` a provider is asked for the documented default, which it may not have."""
     answers = getattr(options, "relay", None) or options.upstream or ""
-    if "model" not in options.given and not is_local(answers):
+    if options.model and "model" not in options.given and not is_local(answers):  # a replay asks for what was recorded
         say(f"no --model is given: {options.model[0]} is asked for. Another of your provider's: --model NAME")
 
 
