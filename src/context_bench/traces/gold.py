@@ -295,6 +295,20 @@ def content_drift(gold: Gold, repo: Repo) -> list[ContentDrift]:
     ]
 
 
+def gold_where_it_stands(gold: Gold, moved: Iterable[ContentDrift]) -> Gold:
+    """The gold with the lines at which its text is now, where that is one place in the file; others stay as told."""
+    at = {(one.file, one.first, one.last): one.moved for one in moved if one.moved is not None}
+
+    def placed(item: GoldItem) -> GoldItem:
+        first = at.get((item.file, item.first, item.last))
+        if first is None:
+            return item
+        length = len((item.content or "").strip("\r\n").split("\n"))
+        return replace(item, first=first, last=first + length - 1)
+
+    return replace(gold, init=list(map(placed, gold.init)), add=list(map(placed, gold.add))) if at else gold
+
+
 def _drift(item: GoldItem, data: bytes | None) -> ContentDrift | None:
     wanted = [line.rstrip() for line in (item.content or "").strip("\r\n").split("\n")]
     lines = [] if data is None else [line.rstrip() for line in data.decode("utf-8", "replace").split("\n")]

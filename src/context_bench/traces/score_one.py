@@ -32,7 +32,7 @@ from context_bench.traces.coverage import (
     step_statistics,
 )
 from context_bench.traces.edits import anchors, deleted_lines, funnel, parse_patch
-from context_bench.traces.gold import Gold, GoldSet, clean_path, content_drift
+from context_bench.traces.gold import Gold, GoldSet, clean_path, content_drift, gold_where_it_stands
 from context_bench.traces.symbols import CodeFiles
 from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Event, Trace
@@ -66,7 +66,8 @@ def score_trace(
     the agent named itself is counted under `claimed` (and by the original); else what it leaves out of what was seen is
     told as usage drop only. `by="turn"`: all calls of one reply are one step. `dilate`: lines around a deletion that
     still count as the same place (edit recall). `longest`: a read of more lines in one piece is one of the file and of
-    none of its lines (`strict` only).
+    none of its lines (`strict` only). Gold whose text stands at other lines than told, in one place of its file, is
+    scored there (`strict` only); `drift=False` does not look.
     """
     rules = policy_of(policy)
     counted = require_countable(count)
@@ -74,6 +75,10 @@ def score_trace(
         repo if isinstance(repo, CodeFiles) else CodeFiles(repo) if repo is not None else None
     )
     row = _head(gold, trace, rules, counted, run, status)
+    if drift and isinstance(files, CodeFiles):
+        moved = content_drift(gold, files.repo)
+        row.drift = [asdict(one) for one in moved]
+        gold = gold if rules.upstream else gold_where_it_stands(gold, moved)
     steps, final = selections(trace, count=("shown", *counted), by=by)
     named = final is not None and (rules.upstream or _counts(trace.final or (), counted))
     if (
@@ -97,8 +102,6 @@ def score_trace(
     ).to_json()
     if not rules.upstream:
         row.files = file_maps(gold, trace, known, counted, seen=files is not None, longest=longest)
-    if drift and isinstance(files, CodeFiles):
-        row.drift = [asdict(one) for one in content_drift(gold, files.repo)]
     if not any(event.ok and event.path and event.kind != "edit" for event in trace.events):
         row.notes.append(EDITS_ONLY if any(event.kind == "edit" for event in trace.events) else "reads: none")
     return row

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.ledger import size
+from context_bench.shell.repo import Snapshot
 from context_bench.traces import (
     Repositories,
     compare_traces,
@@ -355,6 +356,18 @@ def test_gold_whose_text_has_moved_is_told(place):
     ) as found:
         [row] = found.rows()
     assert row.drift == [{"file": "src/calc.py", "first": 2, "last": 3, "moved": 8}]
+
+
+@pytest.mark.parametrize(("policy", "covered"), [("strict", 1.0), ("contextbench-v1", 0.0)])
+def test_gold_is_scored_where_its_text_stands(policy, covered):
+    gold = Gold("t", [GoldItem("a.py", 1, 2, "three\nfour\n")])
+    files = Snapshot({"a.py": b"one\ntwo\nthree\nfour\n"})
+    read = Event(1, None, "read", "Read", "a.py", ((3, 4),), "args")
+    row = score_trace(gold, Trace("t", "codex", None, [read]), files, policy)
+    assert row.score.final["line"].coverage == covered
+    nowhere = Gold("t", [GoldItem("a.py", 3, 4, "gone\n")])
+    row = score_trace(nowhere, Trace("t", "codex", None, [read]), files, policy)
+    assert (row.score.final["line"].coverage, len(row.drift)) == (1.0, 1)
 
 
 # Repositories

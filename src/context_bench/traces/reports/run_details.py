@@ -277,7 +277,11 @@ def coverage_text(value: float | None) -> str:
 
 def _drift(one: dict[str, object]) -> str:
     moved = one.get("moved")
-    where = f"its text begins at line {moved}" if moved else "its text is not in the file, or more than once"
+    where = (
+        f"its text begins at line {moved}, where it is scored"
+        if moved
+        else "its text is not in the file, or more than once"
+    )
     return f"{one.get('file')}:{one.get('first')}–{one.get('last')}: {where}"
 
 
