@@ -148,4 +148,8 @@ def _from_output(found: ShellReads, files: Files, stream: LineStream, output: st
     found.provenance = (
         "output_numbered" if shown.how == "output_numbered" else "output_matched" if shown.lines else "command"
     )
-    found.listed = tuple(files.named(beginning.split("\n")[:20_000]))
+    # a name that the command itself prints stands for a file below what was listed, not below the working directory
+    told = {part.text: part.path for part in stream.parts if isinstance(part, FileLine) and part.path and not part.no}
+    lines = beginning.split("\n")[:20_000]
+    own = [path for line in lines if (path := told.get(line)) is not None]
+    found.listed = tuple(dict.fromkeys([*own, *files.named([line for line in lines if line not in told])]))

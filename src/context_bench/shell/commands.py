@@ -99,18 +99,19 @@ def rm(call: CommandCall) -> Result:
 
 
 def copy(call: CommandCall) -> Result:
-    """cp, mv: one file to one place is followed; else what was there, or is no longer, is unknown."""
+    """cp, mv: files to one place are followed; else what was there, or is no longer, is unknown."""
     files, moves = call.files, call.name == "mv"
     names = parse_options(call.args, "tS").rest
-    if len(names) == 2:
-        name, place = names
-        origin, target = files.resolve(name), files.resolve(place)
-        if origin is not None and target is not None and files.is_file(origin) is not False:
-            goal = f"{place.rstrip('/')}/{name.rsplit('/', 1)[-1]}" if files.is_dir(target) else place
+    target = files.resolve(names[-1]) if len(names) > 1 else None
+    origins = {name: path for name in names[:-1] if (path := files.resolve(name)) and files.is_file(path) is not False}
+    if target is not None and origins.keys() == set(names[:-1]):
+        into = len(origins) > 1 or names[-1].endswith("/") or files.is_dir(target)
+        for name, origin in origins.items():
+            goal = f"{names[-1].rstrip('/')}/{name.rsplit('/', 1)[-1]}" if into else names[-1]
             files.write(goal, files.read(origin, name))
             if moves:
                 files.write(name, None)
-            return LineStream(), 0
+        return LineStream(), 0
     for name in names if moves else names[-1:]:
         path = files.resolve(name)
         for below in files.below(path)[:_MOST_FILES] if path is not None else []:

@@ -223,6 +223,8 @@ class Files:
         if self.tree is None or _SYSTEM.match(at):
             return None
         known = _CONTAINER_ROOTS.match(at + "/")
+        if known and _CONTAINER_ROOTS.match(prefix) and at.split("/")[1] == prefix.split("/")[1]:
+            return None  # another project beside this one
         if known:
             inner = at[known.end() :]
             if self.exists(inner):
@@ -251,10 +253,14 @@ class Files:
             names = names | {path.rpartition("/")[2] for path in self.written}
             letters = _last_letters(names)
         found: dict[str, None] = {}
+        folder = ""
         for line in lines:
             word = line.strip()
+            if word.endswith(":"):  # `ls` of several folders heads each with its name
+                folder = f"{word[:-1]}/" if self.is_dir(self.resolve(word[:-1]) or "\0") else folder
             if word[-1:] not in letters:
                 continue
+            word = folder + word
             end = word.replace("\\", "/").rstrip("/").rpartition("/")[2]
             if (end in names or end in (".", "..")) and (path := self.resolve(word)) and self.is_file(path):
                 found[path] = None

@@ -126,6 +126,7 @@ class OutputReader:
     def __init__(self, tree: Tree, resolve: dict[str, str], stream: LineStream) -> None:
         self.tree, self.names, self.stream = tree, resolve, stream
         self.effort = _EFFORT
+        self.blank: list[str] = []  # lines at the output's end
 
     @cached_property
     def candidates(self) -> list[str]:
@@ -140,8 +141,9 @@ class OutputReader:
     def read(self, output: str) -> ShownLines:
         """The lines of files that are in it."""
         lines = output_lines(output)
+        self.blank = [""] * (output.count("\n") - output.rstrip().count("\n") - 1)
         if not lines:
-            return ShownLines()
+            return (self._plainly([""]) if output.count("\n") else None) or ShownLines()
         if (plainly := self._plainly(lines)) is not None:
             return plainly
         wanted = expected(self.stream)
@@ -150,7 +152,7 @@ class OutputReader:
             shown = self._cut(wanted, lines)
         if shown is None:
             gaps = [one for one in wanted if isinstance(one, UnknownLines)]
-            shown = self._by_content(lines, gaps, self.candidates)
+            shown = self._by_content([*lines, *self.blank], gaps, self.candidates)
             shown.mismatch = bool(self.candidates) and not any(isinstance(one, UnknownLines) for one in wanted)
         if not shown.truncated and shown.how != "exact":
             shown.unknown.update(set(self.candidates) - self.weak - shown.lines.keys() - shown.blank)
@@ -207,7 +209,7 @@ class OutputReader:
             shown.take(chunk)
             at, gap = found + len(chunk), []
         if gap:
-            self._fill(gap, lines[at:], shown)
+            self._fill(gap, [*lines[at:], *self.blank], shown)
         elif at != len(lines):
             return None
         if not any(isinstance(one, UnknownLines) for one in wanted):
@@ -354,10 +356,10 @@ class OutputReader:
             numbered = _NUMBERED.match(text)
             if named and path is not None:
                 found = self._line(path, int(named["number"]), named["text"])
-                if found is None:
-                    shown.unknown.add(path)
-                else:
+                if found is not None:
                     shown.add(path, found)
+                elif path in paths:  # else a message about a place in it: of a compiler, say, or of a test
+                    shown.unknown.add(path)
             elif numbered and len(only) == 1:
                 found = self._line(only[0], int(numbered[1]), numbered[2])
                 if found is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
@@ -257,7 +258,8 @@ class GitClone(Repo):
         if self._process is not None:
             process, self._process = self._process, None
             if process.stdin:
-                process.stdin.close()
+                with contextlib.suppress(OSError):  # git has ended, and never read the last name
+                    process.stdin.close()
             process.wait(timeout=10)
             if process.stdout:
                 process.stdout.close()
@@ -280,11 +282,14 @@ class GitClone(Repo):
             process.stdin.flush()
             head = process.stdout.readline().split()
             if len(head) != 3:
+                if not head:  # git has ended: it does so where a partial clone lacks the file
+                    self.close()
                 return None
             length = int(head[2])
             data = process.stdout.read(length)
             process.stdout.read(1)
         except OSError:
+            self.close()
             return None
         return data if length <= BLOB_LIMIT else None
 

@@ -262,7 +262,8 @@ def _while_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Resu
         text = line.text or ""
         shell.variables[variable] = text if "IFS=" in condition else text.strip()
         if line.no:
-            shell.captured.append((shell.variables[variable], LineStream([line])))
+            said = shell.variables[variable]
+            shell.captured.append((said, LineStream([line if said == text else line._replace(text=said)])))
         made, _ = _round(shell, body, None)
         out.extend(made)
     return out, 0

@@ -31,7 +31,7 @@ from context_bench.core.records import Call, Example
 from context_bench.shell.repo import Repo
 from context_bench.traces.figures import figures_of
 from context_bench.traces.gold import Gold, GoldSet
-from context_bench.traces.repositories import Repositories
+from context_bench.traces.repositories import Repositories, task_names
 from context_bench.traces.score_one import golds_sha, score_trace, unscored
 from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import TraceRow
@@ -298,7 +298,7 @@ class TraceScorer:
         """The gold of a run that its log calls `name`."""
         if self.settings.instance is not None:
             return self.golds.find(self.settings.instance)
-        return self.golds.find(*_names(name, Path(log.path), log.within))
+        return self.golds.find(*task_names(name, Path(log.path), log.within))
 
     def answer(self, log: RunLog, number: int, attempt: int, key: str, packed: bytes | None) -> dict[str, Any]:
         """The output of the system for one recorded run: its `row`, and what the engine is told of it. `packed`: its
@@ -485,16 +485,3 @@ def _task(name: str, log: RunLog) -> str:
     """The task that a row without gold is about; a log that names none is found again by its folder."""
     path = Path(log.path)
     return f"{path.parent.name}/{name}" if name == path.name.split(".")[0] else name
-
-
-def _names(instance_id: str, path: Path, within: str | None) -> list[str]:
-    """Candidate ids of a run's task: those in the log, else the folders it lies in, up to the one that was named."""
-    names = [instance_id, instance_id.rsplit("/", 1)[0]]
-    top = Path(within) if within else path.parent
-    for parent in path.parents:
-        if parent == top or parent == parent.parent:
-            break
-        names.append(parent.name)
-    if top.name:
-        names.append(top.name)
-    return [name for name in names if name]

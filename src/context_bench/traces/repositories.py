@@ -238,21 +238,40 @@ def convert_traces(
     with Repositories(places) as known, ExitStack() as stack:
         alone = stack.enter_context(open_repo(places[0])) if golds is None and len(places) == 1 else None
 
+        def task_of(trace: Trace) -> Gold | None:
+            if golds is None or instance is not None:
+                return None if golds is None else golds.find(instance)
+            return golds.find(*task_names(trace.instance_id, Path(trace.path or ""), within))
+
         def repo_of(trace: Trace) -> Repo | None:
-            task = golds.find(instance or trace.instance_id) if golds is not None else None
+            task = task_of(trace)
             if task is None:
                 return alone
             found = known.find(task, trace.repo, trace.commit)
             return None if isinstance(found, str) else found[0]
 
-        for trace in load_traces(traces, tools=tools, repo=repo_of, on_skip=on_skip):
-            repo = repo_of(trace)
-            task = golds.find(instance or trace.instance_id) if golds is not None else None
-            trace.instance_id = task.instance_id if task is not None else instance or trace.instance_id
-            if to == "events":
-                yield from dump_traces([trace])
-            else:
-                yield orjson.dumps(utf8_clean(unified_prediction(trace, repo)), option=orjson.OPT_APPEND_NEWLINE)
+        for place in traces:
+            within = str(place) if Path(place).is_dir() else None
+            for trace in load_traces(place, tools=tools, repo=repo_of, on_skip=on_skip):
+                task, repo = task_of(trace), repo_of(trace)
+                trace.instance_id = task.instance_id if task is not None else instance or trace.instance_id
+                if to == "events":
+                    yield from dump_traces([trace])
+                else:
+                    yield orjson.dumps(utf8_clean(unified_prediction(trace, repo)), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def task_names(instance_id: str, path: Path, within: str | None) -> list[str]:
+    """Candidate ids of a run's task: those in the log, else the folders it lies in, up to the one that was named."""
+    names = [instance_id, instance_id.rsplit("/", 1)[0]]
+    top = Path(within) if within else path.parent
+    for parent in path.parents:
+        if parent == top or parent == parent.parent:
+            break
+        names.append(parent.name)
+    if top.name:
+        names.append(top.name)
+    return [name for name in names if name]
 
 
 def unified_prediction(trace: Trace, repo: Repo | CodeFiles | None = None) -> dict[str, Any]:

@@ -111,7 +111,8 @@ class Trace:
     `steps` is how many calls the run had where that is more than the events show. `cost` in US dollars, `started` and
     `ended` in seconds since the epoch, `cwd` the folder the agent worked in, `commit` what it started from,
     `first_test_command` the (beginning of the) first command that ran tests. `models`: every model that replied, where
-    there are several. `skipped` counts records of the log that could not be read, by reason.
+    there are several. `path`: the file or folder that it was read from, which is not written with it. `skipped` counts
+    records of the log that could not be read, by reason.
     """
 
     instance_id: str
@@ -132,6 +133,7 @@ class Trace:
     steps: int | None = None
     first_test_command: str | None = None
     models: list[str] | None = None
+    path: str | None = field(default=None, compare=False)
 
     @property
     def step_count(self) -> int:

@@ -95,7 +95,7 @@ FACTS = (
         "repo",
         "commit",
     ),
-    *("skipped", "notes", "steps", "first_test_command"),
+    *("skipped", "notes", "steps", "first_test_command", "path"),
 )
 #: So many contexts of one run are told apart; what starts another one after that stays in the last.
 _MOST_CONTEXTS = 200
@@ -210,8 +210,8 @@ class Transcript:
     `calls` in the order of the log, sub-agents' included; a reader that leaves it empty has them in its messages.
     `lasting_shell`: `cd` carries over from one command to the next. `outputs`: the log records what tools returned.
     `settled`: the events are there, and final. `retrace` fills in what only a trace needs, when one is made. `opened`:
-    the log holds the run's head. `skipped` counts records that were passed over, `strays` those that only a trace has
-    no use for.
+    the log holds the run's head. `path`: the file or folder it was read from. `skipped` counts records that were
+    passed over, `strays` those that only a trace has no use for.
     """
 
     ident: str = ""
@@ -240,6 +240,7 @@ class Transcript:
     outputs: bool = True
     settled: bool = False
     first_test_command: str | None = None
+    path: str | None = None
     parent: str | None = None
     within: list[Transcript] = field(default_factory=list)
     helper: bool = False

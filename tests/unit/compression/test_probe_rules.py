@@ -250,6 +250,32 @@ def test_what_commands_do_to_files(
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "output", "read"),
+    [
+        ("grep -n foo a.py b.py", "b.py:1:foo", ["b.py"]),
+        ("grep -rn foo src", "src/a.py:1:foo\nsrc/b.py:2:foo", ["src/a.py", "src/b.py"]),
+        ("rg -n foo", "src/a.py:3:foo", ["src/a.py"]),
+        ("grep -rn foo .", "./src/a.py:3:foo", ["src/a.py"]),
+        ("cd src && grep -n foo a.py b.py", "a.py:1:foo", ["src/a.py"]),
+        ("cat a.py; grep -rn foo src", "import x\nsrc/b.py:1:foo", ["a.py", "src/b.py"]),
+        ("grep foo Makefile", "foo:", ["Makefile"]),
+        ("grep -rn foo src", "", []),
+        ("grep -rn foo src | wc -l", "12", []),
+    ],
+)
+def test_a_search_reads_the_files_of_its_hits(command: str, output: str, read: list[str]) -> None:
+    assert artifact_ledger(did("1", "Bash", {"command": command}, output)).read_only == read
+
+
+def test_files_are_moved_into_a_folder_and_deleted_by_a_tool() -> None:
+    moved = artifact_ledger(did("1", "Bash", {"command": "mv a.py dir/; mv b.py c.py lib"}, ""))
+    assert (moved.created, moved.deleted) == (["dir/a.py", "lib/b.py", "lib/c.py"], ["a.py", "b.py", "c.py"])
+    assert artifact_ledger(did("1", "delete_file", {"target_file": "a.py"}, "ok")).deleted == ["a.py"]
+    assert artifact_ledger(did("1", "run_in_terminal", {"command": "rm a.py"}, "")).deleted == ["a.py"]
+    assert artifact_ledger(did("1", "create_file", {"filePath": "a.py", "content": "x"}, "ok")).created == ["a.py"]
+
+
 def test_other_tools_and_other_wires() -> None:
     messages = [
         *did("1", "MultiEdit", {"file_path": "m.py", "edits": [{"old_string": "a", "new_string": "b"}]}),

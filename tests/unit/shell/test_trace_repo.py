@@ -120,8 +120,8 @@ def test_a_partial_clone_is_read_without_fetching_what_it_lacks(clone, tmp_path)
     git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{work}", str(partial))
     with open_repo(partial) as repo:
         assert set(repo.paths()) == set(FILES)
-        assert repo.blob("a.py") is None
-        assert repo.blob("a.py") is None
+        for _ in range(10):  # git ends at each
+            assert repo.blob("a.py") is None
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path):

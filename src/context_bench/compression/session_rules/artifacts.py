@@ -8,8 +8,9 @@ cost. A replay cannot show more.
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal
@@ -18,7 +19,7 @@ from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.keys import load_json
-from context_bench.shell.model import Budget
+from context_bench.shell.model import Budget, ShellReads
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.traces.events import command_of, events_of_call, parts_of
 from context_bench.transcripts.traces.tool_calls import RunWorkspace, cleaned, is_absolute, root_of
@@ -193,6 +194,8 @@ def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[
 
 def _edit(call: ToolCall, path: str) -> Act:
     """The kind of an edit: it writes a file as a whole, changes it, or deletes it."""
+    if call.tool.lower().startswith("delete"):
+        return "gone"
     given = mapping(call.arguments)
     patch = next(
         (value for value in [call.arguments, *given.values()] if isinstance(value, str) and "*** " in value), ""
@@ -217,7 +220,7 @@ def _of_command(command: str, call: ToolCall, cwd: str | None, budget: Budget) -
         return
     if found.too_large:
         yield "unread", "commands too large to read"
-    for path in found.reads:
+    for path in _shown(found, text or "", cwd or ""):
         if cleaned(path) and path != ".":
             yield "read", path
     for path, change in found.changes.items():
@@ -225,6 +228,20 @@ def _of_command(command: str, call: ToolCall, cwd: str | None, budget: Budget) -
     for pattern, name in _MANAGING:
         if pattern.search(command[:20_000]):
             yield "manifest", name
+
+
+def _shown(found: ShellReads, output: str, cwd: str) -> Iterable[str]:
+    """Files that a command read; those of a search are in its output. The name that it was given may be a folder's, and
+    is taken for one where it has no dot and no capital (`Makefile` is a file).
+    """
+    if found.kind != "search":
+        return found.reads
+    from context_bench.transcripts.traces.vocabulary import search_hits
+
+    folder = found.new_cwd if found.new_cwd != cwd else ""
+    hits = (posixpath.normpath(posixpath.join(folder, name)) for name in search_hits(output).lines)
+    named = (path for path in found.reads if "." in (name := path.rsplit("/", 1)[-1]) or not name.islower())
+    return dict.fromkeys((*named, *hits))
 
 
 #: Names that a line of code defines, and names that only code has.

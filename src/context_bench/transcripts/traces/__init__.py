@@ -123,6 +123,7 @@ def transcripts(path: Path, view: View = "trace") -> Iterator[Transcript]:
         if not _with_calls(one) or (found.conversation and not one.filled):
             continue
         number += 1
+        one.path = str(path)
         if not one.named:
             one.ident = name_of(path) if number == 1 else f"{name_of(path)}/{number}"
         if last is not None:
@@ -186,6 +187,7 @@ def _of_unit(unit: Path, view: View = "trace") -> Iterator[Transcript]:
         reader for path in sorted(unit.iterdir()) if path.is_file() and (reader := _in_folder(path)) is not None
     )
     one = reader(unit)
+    one.path = str(unit)
     one.ident = one.ident or (unit.parent.name if unit.name == "events" else unit.name)
     yield one
 

@@ -26,6 +26,7 @@ from context_bench.transcripts.traces.tool_calls import (
     events_of_list,
     events_of_read,
     events_of_search,
+    is_absolute,
     patched_paths,
 )
 from context_bench.transcripts.traces.vocabulary import ToolRow, numbered, search_hits, unwrapped
@@ -111,7 +112,7 @@ def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
     """Events of a command, by the shell's interpreter."""
     place = one.place
     cwd = one.folder or place.cwd or place.root or ""
-    base = place.root or cwd
+    base = place.root or (cwd if is_absolute(cwd) else ".")  # the interpreter's paths are from the root
     try:
         result = _interpreted(one, command, cwd, code)
     except ImportError:

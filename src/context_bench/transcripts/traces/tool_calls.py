@@ -419,36 +419,59 @@ def events_of_search(one: Handled) -> list[Event]:
         events = [one.event("search", path, None, "structured", "listed") for path in dict.fromkeys(listed)]
         return events or [one.event("search", path, None, "args", "listed") for path in _or_none(paths)]
     provenance: Provenance = "args" if one.foreign else "output_numbered"
-    return _search_shown(one, str(text), paths, provenance) or [
+    mode = mapping(one.call.arguments).get("output_mode") or record.get("mode")
+    return _search_shown(one, str(text), paths, provenance, mode) or [
         one.event("search", path, None, "args", "listed") for path in _or_none(paths)
     ]
 
 
-def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provenance) -> list[Event]:
+def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provenance, mode: Any) -> list[Event]:
     hits = search_hits(text)
-    base = _search_base(one, paths) if hits.relative else one.folder
+    if mode == "count":  # `path:2` says how many lines, not which
+        hits.files += hits.lines
+        hits.lines = {}
     events: list[Event] = []
     lines: dict[str, list[int]] = {}
     for name, numbers in hits.lines.items():
-        if (path := one.place.locate(name, base)) is not None:
+        if (path := _found_below(one, name, hits.relative)) is not None:
             lines.setdefault(path, []).extend(number for number in numbers if number > 0)
     for path, numbers in lines.items():
         events.append(one.event("search", path, ranges_of(numbers), provenance, cut=hits.cut))
     if not lines and len(paths) == 1 and (numbers := line_numbers(text)) and not hits.files:
         return [one.event("search", paths[0], ranges_of(numbers), provenance, cut=hits.cut)]
     for name in hits.files:
-        if (path := one.place.locate(name, base)) is not None and path not in lines:
+        if (path := _found_below(one, name, hits.relative)) is not None and path not in lines:
             events.append(one.event("search", path, None, provenance, "listed", cut=hits.cut))
+    if not events and mode == "content":
+        events = _unnumbered(one, text, hits.cut)
     return events
 
 
-def _search_base(one: Handled, paths: list[str]) -> str | None:
-    """The folder that a search's names are relative to, as a path that `locate` understands."""
+def _unnumbered(one: Handled, text: str, cut: bool) -> list[Event]:
+    """Files of the repository whose lines a search showed without their numbers."""
+    known = one.place.repo_paths or ()
+    names = dict.fromkeys(line.partition(":")[0] for line in text.split("\n") if ":" in line)
+    found = dict.fromkeys(path for name in names if (path := _found_below(one, name)) in known)
+    return [one.event("search", path, None, "args", cut=cut) for path in found]
+
+
+def _found_below(one: Handled, name: str, relative: bool = False) -> str | None:
+    """A path that a search or listing printed: from the folder searched (for certain if `relative`) or the working one;
+    the repository's files decide.
+    """
     named = one.row.paths_of(one.call.arguments)
-    if not named:
-        return one.folder
+    here = one.place.locate(name, one.folder)
+    if not named or name.startswith("/"):
+        return here
     base = one.folder or one.place.cwd or one.place.root
-    return named[0] if named[0].startswith("/") or not base else f"{base.rstrip('/')}/{named[0]}"
+    searched = named[0] if named[0].startswith("/") or not base else f"{base.rstrip('/')}/{named[0]}"
+    below = one.place.locate(name, searched)
+    known = one.place.repo_paths
+    if relative or (known is not None and below in known):
+        return below
+    top = (one.place.locate(named[0], one.folder) or ".").rstrip("/")
+    stray = top != "." and here is not None and here != top and not here.startswith(top + "/")
+    return None if stray and known is not None and "/" not in name else here
 
 
 def events_of_list(one: Handled) -> list[Event]:
@@ -458,7 +481,7 @@ def events_of_list(one: Handled) -> list[Event]:
         return [one.event("list", path, None, "args", "listed", ok=False) for path in _or_none(paths)]
     names = [name for name in sequence(mapping(one.call.structured).get("filenames")) if isinstance(name, str)]
     names = names or (search_hits(one.text).files if one.text else [])
-    found = [path for name in names if (path := one.place.locate(name, one.folder)) is not None]
+    found = [path for name in names if (path := _found_below(one, name)) is not None]
     return [one.event("list", path, None, "args", "listed") for path in dict.fromkeys([*paths, *found])] or [
         one.event("list", None, None, "args", "listed")
     ]
