@@ -113,6 +113,37 @@ def test_a_relative_folder_in_a_log_without_one_is_below_the_root(tmp_path, fold
     assert [event.path for event in trace.events if event.kind == "read"] == ["src/calc.py"]
 
 
+PATCH = """*** Begin Patch
+*** Update File: src/util.py
+@@
+-    if value < 0:
+-        return 0
++    value = max(0, value)
+     return value
+*** End Patch
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        (
+            "Edit",
+            {
+                "file_path": "/ws/demo/src/util.py",
+                "old_string": "if value < 0:\n        return 0",
+                "new_string": "pass",
+            },
+        ),
+        ("apply_patch", {"input": PATCH}),
+        ("Bash", {"command": f"apply_patch <<'EOF'\n{PATCH}EOF"}),
+    ],
+)
+def test_an_edit_is_of_the_lines_that_it_replaced(tmp_path, tool, given):
+    found = [event for event in events(tmp_path, tool, given, "ok") if event[0] == "edit"]
+    assert found == [("edit", "src/util.py", ((2, 3),), "claimed")]
+
+
 def test_the_folder_of_a_log_names_its_task_when_it_is_converted(tmp_path):
     logged(tmp_path / "logs" / "demo__demo-1" / "s.jsonl", ("Bash", {"command": "cat util.py"}, "def root():", False))
     gold = {"instance_id": "demo__demo-1", "repo": "demo/demo", "commit": "x"}

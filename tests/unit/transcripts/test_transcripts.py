@@ -341,7 +341,7 @@ def test_aiders_history_is_a_trace_of_files_shown_and_edits_made(history: Path) 
     assert [event for event in brief(first.events) if event[1] != "list"] == [
         (1, "read", "src/calc.py", "all", True),
         (2, "read", "src/util.py", "all", True),
-        (4, "edit", "src/calc.py", None, True),
+        (4, "edit", "src/calc.py", ((5, 5),), True),
         (5, "edit", "src/calc.py", None, False),
         (6, "edit", "src/new.py", None, True),
     ]
@@ -446,7 +446,7 @@ REFUSED = (
                 ("open src/calc.py", SHOWN),
                 ("edit 'total' 'sum' True", "Replaced 3 occurrences. Please review\n" + MENDED),
             ],
-            [(2, "edit", "src/calc.py", None, True), (2, "read", "src/calc.py", ((6, 6),), True)],
+            [(2, "edit", "src/calc.py", ((4, 5), (7, 8)), True), (2, "read", "src/calc.py", ((6, 6),), True)],
             id="text everywhere",
         ),
         pytest.param(

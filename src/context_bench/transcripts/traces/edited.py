@@ -258,6 +258,12 @@ class Edits:
         found = self._aligned(path, numbered)
         return (ranges, False) if found is None else (found, True)
 
+    def taken_out(self, path: str) -> Ranges:
+        """Lines of the base that the last edit of a file took out or replaced; `None` where none, or nobody knows."""
+        now, before = self.texts.get(path), self._before.get(path)
+        gone = set(before[-1].numbers) - {0, *now.numbers} if now is not None and before else None
+        return ranges_of(gone) if gone else None
+
     def _aligned(self, path: str, numbered: Sequence[tuple[int, str]]) -> Ranges:
         data = self.repo.blob(self.origin(path))
         shown = [text.rstrip() for _, text in numbered]
@@ -274,11 +280,8 @@ class Edits:
     def edit(self, path: str, arguments: Any, record: Any = None) -> None:
         """Carry out a call of an editing tool on one file."""
         given = mapping(arguments)
-        if given.get("command") == "undo_edit":
-            self._undo(path)
-            return
-        if given.get("command") == "delete":
-            self.remove(path)
+        if (other := {"undo_edit": self._undo, "delete": self.remove}.get(str(given.get("command")))) is not None:
+            other(path)
             return
         text = self._open(path)
         made = text is not None and self._apply(text, given, record)
@@ -468,10 +471,7 @@ def _whole_text(given: Any) -> str | None:
 
 def split(text: str) -> list[str]:
     """The lines of a text without their ends; its last line end begins no other."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return lines
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
 
 
 def _same(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:

@@ -275,9 +275,11 @@ def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: RunWo
     kind = row.kind_of(call.arguments)
     made = _BY_KIND[kind](one)
     if place.edits is not None:
-        changed = [event.path for event in made if event.kind == "edit" and event.ok and event.path]
+        changed = [(event, event.path) for event in made if event.kind == "edit" and event.ok and event.path]
         _in_base(one, place.edits, made)
-        _carry_out(one, place.edits, kind, changed)
+        _carry_out(one, place.edits, kind, [path for _, path in changed])
+        for event, path in changed:
+            event.ranges = event.ranges or place.edits.taken_out(path)
     return made
 
 
