@@ -23,7 +23,7 @@ _ERROR = re.compile(
 _MARKER = re.compile(
     r"truncat|omitted|elided|\.\.\.|…|clipped|characters? (?:left|more)|more lines|output too long", re.I
 )
-_NUMBERED = re.compile(r"^\s*(\d{1,7})(?:[:\t→|-]|\s\s)(.*)$", re.S)
+_NUMBERED = re.compile(r"^\s*(\d{1,7})(?:(?:\s?[:→|│-]|\t|\s\s?)(.*))?$", re.S)
 _NAMED = re.compile(r"^(?P<path>[^:\n]+?)(?P<mark>[:-])(?P<number>\d{1,7})(?P=mark)(?:\d{1,5}:)?(?P<text>.*)$", re.S)
 _HUNK = re.compile(r"^@@ -(\d{1,7})(?:,(\d{1,7}))? \+\d+(?:,\d+)? @@")
 _PATH, _NO, _TEXT, _EOL = (itemgetter(FileLine._fields.index(name)) for name in ("path", "no", "text", "eol"))
@@ -333,10 +333,12 @@ class OutputReader:
         return shown
 
     def _line(self, path: str, number: int, text: str) -> int | None:
-        """The line of the file with this text: `number`, or the only one there is."""
+        """The line of the file with this text: `number` (whatever blanks the program put in front of it), or the only
+        one there is.
+        """
         texts, spots = _compared(self.tree, path)
         text = tidy(text)
-        if 1 <= number <= len(texts) and texts[number - 1] == text:
+        if 1 <= number <= len(texts) and texts[number - 1].lstrip() == text.lstrip():
             return number
         if not text.strip():
             return None
@@ -361,9 +363,9 @@ class OutputReader:
                 elif path in paths:  # else a message about a place in it: of a compiler, say, or of a test
                     shown.unknown.add(path)
             elif numbered and len(only) == 1:
-                found = self._line(only[0], int(numbered[1]), numbered[2])
+                found = self._line(only[0], int(numbered[1]), numbered[2] or "")
                 if found is None:
-                    strangers += bool(numbered[2].strip())
+                    strangers += 1
                 else:
                     shown.add(only[0], found)
             elif text not in ("", "--"):

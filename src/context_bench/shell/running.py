@@ -6,6 +6,7 @@ come from.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable
 from functools import cache, cached_property, partial
@@ -267,6 +268,8 @@ class Shell:
     def _substituted(self, node: Node) -> str:
         """The text of `$( )`."""
         inner = node.named_children
+        if len(inner) == 1 and inner[0].type == "command" and (told := self._place(inner[0])) is not None:
+            return told
         stream, _ = self.apart(partial(self.block, inner, None))
         if len(inner) == 1 and inner[0].type == "file_redirect":
             stream = self.files.open(self.words.one(inner[0].named_children[-1])) or LineStream()
@@ -275,6 +278,19 @@ class Shell:
         if stream.files():
             self.captured.append((text, stream))
         return text
+
+    def _place(self, command: Node) -> str | None:
+        """The folder or name that a command such as `pwd` or `dirname` prints."""
+        match self.words.args(command.named_children):
+            case ["pwd"]:
+                return self.files.place(".")
+            case ["git", "rev-parse", "--show-toplevel"]:
+                return self.files.root
+            case ["dirname", name] if UNKNOWN not in name:
+                return posixpath.dirname(name) or "."
+            case ["basename", name] if UNKNOWN not in name:
+                return posixpath.basename(name)
+        return None
 
     def _piped(self, node: Node) -> str:
         """The name under which `<( )` can be read."""

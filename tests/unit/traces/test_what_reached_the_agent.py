@@ -170,8 +170,19 @@ def test_a_project_beside_the_agents_is_not_its_own():
         ("awk '/def helper/{exit} {print}' src/util.py", UTIL.partition("def helper")[0], ((1, 6),)),
         ("sed -n '5,6p' src/util.py", "\n\n", ((5, 6),)),
         ("sed -n '5,6p' src/util.py", "", None),
+        ("python3 show.py src/util.py", None, None),
+        ('cd "$(git rev-parse --show-toplevel)" && sed -n 5,6p "$(pwd)/src/util.py"', None, ((5, 6),)),
+        ('cd $(dirname src/util.py) && head -3 "$(basename src/util.py)"', None, ((1, 3),)),
+        ("cp src/util.py kept/ && head -2 kept/util.py", None, ((1, 2),)),
     ],
 )
 def test_lines_by_what_the_command_printed(command, output, lines):
     found = read_shell(command, "", Snapshot(FILES), output=output, exit_code=0).reads
     assert found == ({} if lines is None else {"src/util.py": lines})
+
+
+@pytest.mark.parametrize("form", ["{}: {}", "{} {}", "{:>5} | {}", "{}\t{}", "{:>6}  {}", "{:>4} │ {}"])
+def test_lines_that_a_script_numbered(form):
+    command = "python3 -c \"print(open('src/util.py').read())\""
+    output = "".join(form.format(number, line).rstrip() + "\n" for number, line in enumerate(UTIL.splitlines(), 1))
+    assert read_shell(command, "", Snapshot(FILES), output=output, exit_code=0).reads == {"src/util.py": ((1, 8),)}
