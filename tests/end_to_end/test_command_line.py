@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,66 @@ def test_a_named_run_resumes_and_a_finished_one_asks_nothing(place, model):
     assert bench(model, "--run", "one", *JSON) == 0
     assert model.seen == first + 2 + 5
     assert len(report()["rows"]) == 8
+
+
+def test_a_name_that_is_taken_keeps_its_run(place, model, capsys):
+    """Of another kind, with other systems or on other data, a command could keep nothing of the run."""
+    assert bench(model, "--run", "one", *JSON) == 0
+    lines = [{"id": 0, "response": "word0", "system": "p", "dataset": "boxes.jsonl"}]
+    (place / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shutil.copy(place / "boxes.jsonl", place / "same.jsonl")
+    (place / "other.jsonl").write_text((place / "boxes.jsonl").read_text().replace("Box", "Crate"))
+    system = ["--system", "full", "--upstream", "echo", "--model", "m", "--quiet", "--run", "one"]
+    grade = ["grade", "--system", "full", "--check", "request", "--quiet", "--run", "one"]
+    others = {
+        "import of p on boxes.jsonl": ["import", "answers.jsonl", "--name", "one"],
+        "run of full on boxes.jsonl": [*system, "--dataset", "boxes.jsonl"],
+        "run of p on other.jsonl": ["--proxy", model.url, "--name", "p", "--dataset", "other.jsonl", *system[4:]],
+        "grade of full on grade:system": grade,
+    }
+    capsys.readouterr()
+    for what, command in others.items():
+        assert main(command) == 2, what
+        said = " ".join(capsys.readouterr().err.split())
+        assert "the name 'one' is taken (run of p on boxes.jsonl, 8 rows), and this would be another" in said
+        assert f"({what})" in said
+        assert "--run, or --name of an import" in said
+    assert main(["show", "one", *JSON]) == 0
+    assert len(report()["rows"]) == 8
+    moved = ["--proxy", model.url, "--name", "p", "--dataset", "same.jsonl", *system[4:]]
+    assert main(moved) == 0  # the same content under another path
+    assert "stay in the store" not in capsys.readouterr().err
+
+
+def test_rows_that_leave_a_run_are_told(place, model, capsys):
+    assert bench(model, "--run", "one", *JSON) == 0
+    capsys.readouterr()
+    assert bench(model, "--run", "one", "--metric", "latency", *JSON) == 0
+    assert "stay in the store" not in capsys.readouterr().err
+    seen = model.seen
+    other = ("--model", "other")
+    assert (
+        main(["--proxy", model.url, "--name", "p", "--dataset", "boxes.jsonl", *other, "--run", "one", "--quiet"]) == 0
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "run 'one' now holds 8 rows: p is set otherwise. The 8 rows that it held before stay in the store" in said
+    assert bench(model, "--run", "one", "-n", "3", *JSON) == 0
+    assert "run 'one' now holds 3 rows" in " ".join(capsys.readouterr().err.split())
+    assert bench(model, "--run", "one", *JSON) == 0
+    assert model.seen == seen + 1 + 8 + 1 + 1  # a check before each; the first eight answers are still there
+
+
+def test_imports_take_no_name_of_each_other(place, capsys):
+    for number in (1, 2):
+        (place / str(number)).mkdir()
+        (place / str(number) / "log.jsonl").write_text(json.dumps({"id": number, "response": "x"}) + "\n")
+    for number, name in ((1, "import-log"), (2, "import-log-2")):
+        assert main(["import", f"{number}/log.jsonl", *JSON]) == 0
+        assert f"stored as {name}: 1 rows" in capsys.readouterr().err
+    assert main(["import", "1/log.jsonl", "--name", "import-log", *JSON]) == 0  # the same once more
+    assert "stay in the store" not in capsys.readouterr().err
+    assert main(["import", "2/log.jsonl", "--name", "import-log", *JSON]) == 0
+    assert "The 1 rows that it held before stay in the store" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("name", ["", " ", "last"])

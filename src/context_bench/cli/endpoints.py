@@ -240,18 +240,23 @@ def import_answers(
     """Make a stored run of answers that were given elsewhere: nothing is called, times and tokens are as recorded."""
     from contextlib import closing
 
-    from context_bench.engine import open_store, run_of
+    from context_bench.engine import list_runs, open_store, run_of
+    from context_bench.engine.store.run_records import first_free
     from context_bench.session.run_session import checked_name
-    from context_bench.session.runs import report_stored, result_of
+    from context_bench.session.runs import left_behind, report_stored, result_of
 
     found = _Import(files, system or [], dataset, format)
     checked_name("--name", name)
     with closing(open_store(store)) as opened:
-        run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
+        taken = {each.name: each for deleted in (False, True) for each in list_runs(opened, deleted=deleted)}
+        name = name or first_free(f"import-{files[0].stem}", taken)
+        run = interrupts.run(_stored(opened, name, found))
         record = run_of(opened, run)
         report_stored(opened, record.id, result_of(opened, record), output, out, place=store)
         say(f"stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures")
         _tell(found)
+        if left := left_behind(opened, taken.get(name), run):
+            say(left)
     return 0
 
 

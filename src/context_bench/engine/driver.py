@@ -50,7 +50,7 @@ from context_bench.engine.store import Store
 from context_bench.engine.store.outcomes import StoredReplies, caching_replies
 from context_bench.engine.store.reading import StoredOutput, stored_by_id, stored_ids
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
-from context_bench.engine.store.run_writer import Writer, identity_of
+from context_bench.engine.store.run_writer import WantedRun, Writer, identity_of
 from context_bench.engine.work import WorkerThread, tap_lost
 
 if TYPE_CHECKING:
@@ -373,9 +373,10 @@ async def execute(
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
-    `name`: the same name again goes on where it stopped and does only what is new, changed or failed; `None` goes on
-    with the latest unfinished run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also
-    takes answers of other runs with equal content.
+    `name`: the same name again goes on where it stopped and does only what is new, changed or failed; `BadInput` where
+    the stored run is of another kind, or has no system or no data in common. `None` goes on with the latest unfinished
+    run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also takes answers of other runs
+    with equal content.
     `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for
     progress. `executor`: where the work is done, default in this process. `limits`: tells what changed about how much
     each endpoint is asked; it is kept with the run as it goes on. `overhead`: attempts that are made for the run and
@@ -403,7 +404,8 @@ async def execute(
     async with runner.threads():
         await runner.in_database(load_tokenizers, planned)
         source = await runner.in_database(source_key, examples, planned, program())
-        begun = await runner.in_database(writer.begin, name, identity, source)
+        wanted = WantedRun(name, identity, manifest, [arm.name for arm in planned])
+        begun = await runner.in_database(writer.begin, wanted, source)
         if remark is not None:
             from context_bench.engine.store.remarks import label_run
 

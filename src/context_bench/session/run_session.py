@@ -198,12 +198,12 @@ async def _run_and_report(
     from context_bench.engine.progress import TerminalProgress
     from context_bench.runner import add_notes, collect
     from context_bench.session import reporting
-    from context_bench.session.runs import report_stored
+    from context_bench.session.runs import left_behind, report_stored
 
     metrics = run_parts.metrics(options, several_datasets=len(data) > 1)
     source: Any = Chained(data)
     looks = _looks(options, cells, source, data, manifest)
-    _same_design(store, name, manifest)
+    before = _same_design(store, name, manifest)
 
     async def go(examples: Any, name: str | None, total: int | None, *, to_go_on: bool = False) -> Any:
         return await execute(
@@ -245,6 +245,8 @@ async def _run_and_report(
         unload_vocabularies()
     result = collect(store, executed.run_id, metrics)
     if executed.completed:
+        if looks is None and not options.pilot and (left := left_behind(store, before, executed.run_id)):
+            say(left)
         from context_bench.session.activity import activity_notes
 
         found = [
@@ -298,16 +300,16 @@ def _looks(options: RunOptions, cells: list[Any], source: Any, data: list[Any], 
     return found
 
 
-def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> None:
-    """Refuse to go on with a run whose looks were declared to be others: its verdicts would not be what they say. Of a
-    run that an earlier version began the levels stay.
+def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> Any:
+    """The run of that name so far, if there is one. Refuse to go on with a run whose looks were declared to be others:
+    its verdicts would not be what they say. Of a run that an earlier version began the levels stay.
     """
     from context_bench.engine import list_runs
     from context_bench.engine.looks import as_begun, planned_looks
 
     before = next((run for run in list_runs(store) if name is not None and run.name == name), None)
     if before is not None and "pilot" in (before.manifest.get("design") or {}) and not planned_looks(before.manifest):
-        return  # what follows a pilot is declared after it
+        return before  # what follows a pilot is declared after it
     if before is not None and (looks := planned_looks(manifest)) is not None:
         manifest["design"]["until_decided"] = as_begun(looks, planned_looks(before.manifest))
     if before is not None and planned_looks(before.manifest) != planned_looks(manifest):
@@ -316,6 +318,7 @@ def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> None
             f"run {name!r} was begun {begun} --until-decided, or with other examples: the looks at it were declared "
             "then. Go on with the same options, or give another --run"
         )
+    return before
 
 
 async def _until_decided(store: Any, name: str | None, looks: Any, go: Any, metrics: list[Any]) -> Any:

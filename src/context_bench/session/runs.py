@@ -165,6 +165,30 @@ def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[A
     return made
 
 
+def left_behind(store: Any, before: Any, run: str) -> str | None:
+    """A sentence on rows that a run (id) showed `before` a command went on with it, and does not show any more; `None`
+    if it shows them all. They stay in the store.
+    """
+    from context_bench.engine import run_of
+
+    if before is None or not before.rows:
+        return None
+    now = run_of(store, run)
+    ours, theirs = (
+        {each["name"]: each["fingerprint"] for each in (one.manifest.get("engine") or {}).get("systems") or []}
+        for one in (before, now)
+    )
+    told = [f"{name} is no part of it" for name in before.systems if name not in now.systems]
+    told += [f"{name} is set otherwise" for name in now.systems if ours.get(name, theirs[name]) != theirs[name]]
+    if not told and now.rows >= before.rows:
+        return None
+    because = f": {'; '.join(told)}" if told else ""
+    return (
+        f"run {now.name!r} now holds {now.rows:,} rows{because}. The {before.rows:,} rows that it held before stay in "
+        "the store, for the command that made them; reports show those of now"
+    )
+
+
 @contextmanager
 def opened_result(store: str, run: str) -> Iterator[Any]:
     """The result of a stored run, for as long as its store is open."""

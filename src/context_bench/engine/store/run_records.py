@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -10,6 +10,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, Table, delete, func, select, update
 
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
+from context_bench.core.families import families_of
 from context_bench.core.keys import hash_text
 from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, quoted, still_alive
 from context_bench.core.tokens import utf8_safe
@@ -262,16 +263,25 @@ class Begun:
     before: dict[str, Any] = field(default_factory=dict)  # the manifest of the time before
 
 
-def begin_run(
-    connection: Connection, store: str, *, name: str | None, identity: str, again: bool, clock: Clock
-) -> Begun:
-    """Take up the run `name`, or without a name the latest unfinished one with the same `identity` (if `again`), else
-    make a new one.
+@dataclass(frozen=True, slots=True)
+class WantedRun:
+    """The run that a command is to begin or to go on with. `manifest` and `systems` tell what it would hold."""
+
+    name: str | None
+    identity: str
+    manifest: dict[str, Any]
+    systems: Sequence[str]
+
+
+def begin_run(connection: Connection, store: str, wanted: WantedRun, *, again: bool, clock: Clock) -> Begun:
+    """Take up the run of the wanted name, or without a name the latest unfinished one with the same `identity` (if
+    `again`), else make a new one.
 
     Call it with the store to yourself (`Database.alone`). `store`: its name, for messages.
 
-    Raises `StoreUnusable` if another living process is at work on it.
+    Raises `StoreUnusable` if another living process is at work on it, `BadInput` if the name is that of something else.
     """
+    name, identity = wanted.name, wanted.identity
     runs = schema.runs
     if name is not None:
         found = connection.execute(select(runs).where(runs.c.name == utf8_safe(name))).first()
@@ -285,6 +295,8 @@ def begin_run(
             )
         if found is not None and not again:
             raise NotComparable(f"a run named {name!r} exists and is not to be used again; give this one another name")
+        if found is not None:
+            _refuse_another(connection, found, wanted, store)
     else:
         same = (
             select(runs)
@@ -302,6 +314,60 @@ def begin_run(
         .values(status=RUNNING, owner=process_mark(), updated=now, identity=identity)
     )
     return Begun(found.number, found.id, found.name, False, found.created, unpacked(found.manifest, {}))
+
+
+def _refuse_another(connection: Connection, found: Row[Any], wanted: WantedRun, store: str) -> None:
+    """Raise `BadInput` where the stored run, if it has answers, is of another kind than the wanted one, or has no
+    system or no data in common with it: not one of its answers could be kept.
+    """
+    before, systems = unpacked(found.manifest, {}), [name for _, name in arms_of(connection, found.number)]
+    kinds = kind_of(before), kind_of(wanted.manifest)
+    data = _data_of(before), _data_of(wanted.manifest)
+    apart = (
+        kinds[0] != kinds[1]
+        or not {utf8_safe(name) for name in wanted.systems} & set(systems)
+        or (all(data) and not data[0].keys() & data[1].keys())
+    )
+    held = select(func.count()).where(schema.plan.c.run == found.number, schema.plan.c.output.is_not(None))
+    if not before or not apart or not (rows := connection.scalar(held)):
+        return
+    ours, theirs = (
+        f"{kind} of {_some(names)}" + (f" on {_some(list(dict.fromkeys(on.values())))}" if on else "")
+        for kind, names, on in zip(kinds, (systems, wanted.systems), data, strict=True)
+    )
+    place = f"--store {quoted(store)}"
+    raise BadInput(
+        f"the name {found.name!r} is taken ({ours}, {rows:,} rows), and this would be another ({theirs}), which could "
+        "keep none of those rows. Give it another name (--run, or --name of an import), or remove that run first: mark "
+        f"it as deleted in `context-bench view --edit {place}`, then `context-bench purge --deleted {place}`"
+    )
+
+
+def kind_of(manifest: Mapping[str, Any]) -> str:
+    """The kind of a run, by its manifest: import, grade, what a family calls it (replay, memory …), else run."""
+    others = (kind for key, kind in (("imported", "import"), ("grade", "grade")) if manifest.get(key))
+    return next(iter([*others, *(family.manifest_key for family in families_of(manifest)), "run"]))
+
+
+def _data_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """By what the data of a run can be known again, names and hashes of content → the name to show."""
+    found: dict[str, str] = {}
+    for each in (one for one in manifest.get("datasets") or [] if isinstance(one, Mapping)):
+        parts = [str(one["set"]) for one in each.get("sets") or [] if one.get("set")]
+        name = str(each.get("name"))
+        found |= dict.fromkeys([name, *parts, *([each["sha256"]] if each.get("sha256") else [])], name)
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    """At most three of the names, and how many more there are."""
+    return ", ".join([*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])])
+
+
+def first_free(wanted: str, taken: Collection[str]) -> str:
+    """The wanted name, or where it is taken the first of `NAME-2`, `NAME-3` … that is not."""
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(each for each in (wanted, *numbered) if each not in taken)
 
 
 def _new_run(connection: Connection, name: str | None, identity: str, now: float) -> Begun:

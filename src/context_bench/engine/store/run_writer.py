@@ -38,6 +38,7 @@ from context_bench.engine.store.run_records import (
     AT_WORK,
     RUNNING,
     Begun,
+    WantedRun,
     begin_run,
     end_run,
     find_arms,
@@ -53,6 +54,7 @@ __all__ = [
     "SettledPlan",
     "Passed",
     "Planned",
+    "WantedRun",
     "Writer",
     "identity_of",
 ]
@@ -161,15 +163,13 @@ class Writer:
 
     # --- the run itself ---
 
-    def begin(self, name: str | None, identity: str, source: bytes | None = None) -> Begun:
+    def begin(self, wanted: WantedRun, source: bytes | None = None) -> Begun:
         """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see
         `settled`.
         """
         with self.store.writing() as connection:
             self.store.database.alone(connection)
-            begun = begin_run(
-                connection, self.store.name, name=name, identity=identity, again=self.reuse != "none", clock=self.clock
-            )
+            begun = begin_run(connection, self.store.name, wanted, again=self.reuse != "none", clock=self.clock)
             self._hold(connection, begun, works=True)
             self._at_work = begun.id
             AT_WORK.add(begun.id)

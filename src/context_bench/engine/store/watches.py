@@ -24,6 +24,7 @@ from context_bench.engine.store.run_records import (
     DONE,
     INTERRUPTED,
     RUNNING,
+    first_free,
     iso_time,
     newest_first,
 )
@@ -259,9 +260,7 @@ def open_watch(
                 select(schema.watches.c.name).where(schema.watches.c.name.startswith(wanted, autoescape=True))
             )
         )
-        chosen = next(
-            each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken
-        )
+        chosen = first_free(wanted, taken)
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
         number = insert_one(connection, schema.watches, {**values, "settings": pack(dumps(settings))})
     return WatchLog(store, number, chosen, settings, clock)
