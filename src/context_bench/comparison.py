@@ -324,7 +324,7 @@ def _add(
 ) -> None:
     """Put one pair, with the arms that must lose, into `compared`."""
     from context_bench.engine.manifest import without_context
-    from context_bench.engine.run_summary import summarise
+    from context_bench.engine.run_summary import OF_SCORE, summarise
     from context_bench.metrics import MeanScore
 
     label = EARLIER.format(name=earlier) if earlier == name else earlier
@@ -360,6 +360,10 @@ def _add(
         aside=without_context(after.manifest),
         planned=after.manifest if before is after else None,
     )
+    for system in (system for system, own in kept.items() if not any(field in row.scores for row in own)):
+        for of_score in OF_SCORE:  # documented metrics say 0 of what has no score
+            found.summary[system].pop(of_score, None)
+        found.notes.append(f"{system}: no row compared here has the score {field}, so nothing is said of it.")
     fresh = [system for system in kept if system not in compared.summary]
     compared.rows = [*compared.rows, *(row for system in fresh for row in kept[system])]
     for part in ("summary", "estimates", "wire", "failures"):

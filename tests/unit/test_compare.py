@@ -240,6 +240,29 @@ def test_rows_of_one_run_only_are_counted_out():
     assert "a: 40 rows are in one run only; they are left out of every figure here." in found.notes
 
 
+def test_a_score_that_a_run_does_not_have_is_no_zero(tmp_path, run):
+    class Length:
+        name = "length"
+
+        def score(self, original, processed):
+            return {"length": float(len(processed["response"]))}
+
+    first = done(Answers("a"))
+    second = evaluate([Answers("a")], EXAMPLES, [Length()], [MeanScore(score_field="length")], progress=False)
+    for name, result in (("first", first), ("second", second)):
+        (tmp_path / f"{name}.json").write_text(result.to_json())
+    for before, after, scored in (("first", "second", "a before"), ("second", "first", "a")):
+        line = ["compare", tmp_path / f"{before}.json", tmp_path / f"{after}.json", "--metric", "f1"]
+        code, out, _ = run(*line, "--output", "json")
+        told = json.loads(out)
+        assert code == 0
+        assert {name for name, own in told["summary"].items() if "mean_score" in own} == {scored}
+        assert any("no row compared here has the score f1" in note for note in told["notes"])
+        assert "0.000" not in run(*line)[1]
+    assert run(*line[:-1], "length")[0] == 0
+    assert run(*line[:-1], "recall_of_nothing")[0] == 2
+
+
 def test_a_changed_evaluator_is_a_difference():
     class Other(AnswerQuality):
         version = "other"

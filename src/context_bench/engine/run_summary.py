@@ -36,7 +36,7 @@ _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
 
 
 #: Numbers that come of the score alone.
-_OF_SCORE = frozenset(("mean_score", "pass_rate", "num_passing", "cost_of_pass", "facts_used"))
+OF_SCORE = frozenset(("mean_score", "pass_rate", "num_passing", "cost_of_pass", "facts_used"))
 
 
 @dataclass
@@ -108,7 +108,7 @@ def summarise(
         found.summary[system] = combined(metrics, numbers, score_field)
         if system in whole and of_rank(score_field):  # documented metrics say 0 of what has no score
             found.summary[system] = {
-                name: value for name, value in found.summary[system].items() if name not in _OF_SCORE
+                name: value for name, value in found.summary[system].items() if name not in OF_SCORE
             }
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
