@@ -366,6 +366,18 @@ def test_an_agent_is_started_twice_and_graded_by_what_it_sends(tmp_path, monkeyp
     assert "real-key" not in json.dumps(document)
 
 
+@pytest.mark.parametrize("line", ["true", "sh -c 'echo no key >&2; exit 3'"])
+def test_an_agent_that_sends_nothing_gets_no_letter(tmp_path, monkeypatch, capsys, line):
+    monkeypatch.chdir(tmp_path)
+    assert main(["grade", "--command", line, "--quiet", "--output", "json", "--badge", "b.svg"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["grade"] is None
+    assert {one["letter"] for one in document["headings"]} == {None}
+    assert len(document["not_asked"]) == 5
+    assert ("exit code 3: no key" in json.dumps(document["not_asked"])) == (line != "true")
+    assert ">?</text>" in (tmp_path / "b.svg").read_text()
+
+
 def test_recorded_sessions_of_agents_are_graded(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     document = letters_of(capsys, "--agent-log", "bundled:sessions")

@@ -105,6 +105,13 @@ def test_the_overall_grade_is_the_worst_heading():
     assert grade_document(TARGET, checks)["grade"] == "F"
 
 
+def test_where_a_heading_could_not_be_asked_the_whole_has_no_good_letter():
+    unknown = {"two": (("privacy",), answered(not_asked="no time"))}
+    assert grade_document(TARGET, {"one": (FAITHFUL, answered()), **unknown})["grade"] is None
+    assert grade_document(TARGET, {"one": (FAITHFUL, answered("media_lost")), **unknown})["grade"] == "F"
+    assert grade_document(TARGET, {"one": (FAITHFUL, answered())})["grade"] == "A"  # --check asked for no more
+
+
 def test_an_answer_is_the_same_after_it_was_stored():
     answer = answered("media_lost", "params_changed", detail="seen")
     assert answer_of(json.loads(json.dumps(as_output(answer)))) == answer

@@ -184,7 +184,6 @@ def grade_document(target: GradeTarget, answered: Answered, prices: Any = None, 
         if not answer.not_asked
     ]
     headings = [_heading(name, answered, findings, rules) for name in rules.headings_for(target.subject)]
-    letters = [one["letter"] for one in headings if one["letter"] is not None]
     order = list(rules.headings)
     findings.sort(key=lambda one: (LETTERS[one["letter"]], order.index(one["heading"]), one["kind"]))
     return {
@@ -193,7 +192,7 @@ def grade_document(target: GradeTarget, answered: Answered, prices: Any = None, 
         "subject": target.subject,
         "target": target.value,
         "start": target.start,
-        "grade": max(letters, default=None),
+        "grade": _overall(headings),
         "headings": headings,
         "findings": findings,
         "not_asked": [
@@ -202,6 +201,13 @@ def grade_document(target: GradeTarget, answered: Answered, prices: Any = None, 
         "not_offered": [name for name, (_, answer) in answered.items() if not answer.offered],
         "checks": [{"check": name, "detail": answer.detail} for name, (_, answer) in answered.items() if answer.detail],
     }
+
+
+def _overall(headings: Sequence[Mapping[str, Any]]) -> str | None:
+    """The worst letter; where a heading could not be asked, which is no good letter, none but a bad one."""
+    worst = max((str(one["letter"]) for one in headings if one["letter"] is not None), default=None)
+    unknown = any(one["letter"] is None and one["not_asked"] for one in headings)
+    return None if worst is not None and unknown and LETTERS[worst] > LETTERS["D"] else worst
 
 
 def _heading(name: str, answered: Answered, findings: Iterable[Mapping[str, Any]], rules: GradeRules) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from context_bench.wire.violations import lint_request, repeated_requests
 _AGENT_SECONDS = 45.0
 #: Characters that show a finding.
 _AROUND = 200
+_NOTHING_SENT = "it sent no request to an API that is known here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ async def agent_checks(target: GradeTarget) -> AsyncIterator[Sequence[GradeCheck
         partial(_answer_twice, first.requests, second.requests),
     )
     checks = [*_checks([first.requests]), repeated]
-    how = GradeCheck("agent, its end", ("errors",), "Does it end well?", partial(_ending, first.failure))
+    how = GradeCheck("agent, its end", ("errors",), "Does it end well?", partial(_ending, first))
     yield [*checks, how]
 
 
@@ -108,7 +109,7 @@ def _checks(sessions: Sequence[AgentSession]) -> list[GradeCheck]:
 async def _over_all(sessions: Sequence[AgentSession], answer: Any) -> GradeAnswer:
     """The faults of all sessions, of each kind the first with the number of all."""
     if not any(sessions):
-        return GradeAnswer(not_asked="it sent no request to an API that is known here")
+        return GradeAnswer(not_asked=_NOTHING_SENT)
     found = [fault for session in sessions for fault in answer(session)]
     firsts: dict[str, GradeFault] = {}
     for fault in found:
@@ -176,7 +177,7 @@ def _once(session: AgentSession) -> list[GradeFault]:
 async def _answer_twice(first: AgentSession, second: AgentSession) -> GradeAnswer:
     """The first request of both starts: the later ones follow from replies, which are the same."""
     if not first or not second:
-        return GradeAnswer(not_asked="it sent no request to an API that is known here")
+        return GradeAnswer(not_asked=_NOTHING_SENT)
     found = []
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         a, b = one.text, other.text
@@ -193,16 +194,19 @@ async def _answer_twice(first: AgentSession, second: AgentSession) -> GradeAnswe
     return GradeAnswer(tuple(found[:3]), detail=f"{len(first)} requests in each start")
 
 
-async def _ending(failure: str) -> GradeAnswer:
-    return GradeAnswer((GradeFault("agent_failed", failure),) if failure else ())
-
-
 @dataclass(frozen=True, slots=True)
 class AgentStart:
     """One start of an agent: what it sent, and why it did not end well."""
 
     requests: AgentSession
     failure: str = ""
+
+
+async def _ending(start: AgentStart) -> GradeAnswer:
+    """Its end after our replies; of one that got none, nothing is known but that it ended."""
+    if not start.requests:
+        return GradeAnswer(not_asked="; ".join([_NOTHING_SENT, *([start.failure] if start.failure else [])]))
+    return GradeAnswer((GradeFault("agent_failed", start.failure),) if start.failure else ())
 
 
 async def _started(line: str) -> AgentStart:
