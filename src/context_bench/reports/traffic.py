@@ -230,7 +230,7 @@ def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict
         for column in _MONEY
     ]
     cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
-    about = _about_money(manifest, cached)
+    about = _about_money(manifest, cached) + _beside(manifest, sum(facts["total"] or 0.0 for _, facts in lines))
     if any(facts["saved"] is None and facts["n"] for label, facts in lines if label != report.baseline):
         about += " Saved: on the examples where both were paid for, if these are at least half of each side's."
     table = declared_table("money", titled, lines, about=about)
@@ -287,21 +287,19 @@ def _about_money(manifest: dict[str, Any], cached: bool) -> str:
             " What the provider read from its cache is billed at its cache price; a system that rewrites "
             "history gives this discount away."
         )
-    return about + _beside(manifest)
+    return about
 
 
-def _beside(manifest: dict[str, Any]) -> str:
-    """Money of a run that went to no system: a sentence, or nothing."""
+def _beside(manifest: dict[str, Any], told: float) -> str:
+    """Money of a run, over all its executions, beyond what the lines tell: a sentence, or nothing."""
     counts = mapping(mapping(manifest.get("run")).get("counts"))
     whole = number(counts.get("cost")) or 0.0
-    rest = whole - sum(
-        number(each.get("cost")) or 0.0 for each in map(mapping, mapping(counts.get("systems")).values())
-    )
+    rest = whole - told
     if rest <= 0.001 * whole:
         return ""
     evaluators = mapping(manifest.get("engine")).get("evaluators")
-    told = [mapping(mapping(each).get("fingerprint")) for each in evaluators] if isinstance(evaluators, list) else []
-    judged = manifest.get("rescored") or any("base_url" in each for each in told)
+    asked = [mapping(mapping(each).get("fingerprint")) for each in evaluators] if isinstance(evaluators, list) else []
+    judged = manifest.get("rescored") or any("base_url" in each for each in asked)
     other = "a judge's replies" if judged else "attempts that ended without a row"
     return f" Of the run's {dollars(whole)}, {dollars(rest)} is in no line: for the check of its endpoint, or {other}."
 

@@ -125,12 +125,17 @@ def test_savings_are_told_of_the_same_examples_only(paid: dict[int, float], save
     compared = Comparison("own", "base", "f1", None, None, 0.0, -0.1, 0.1, 1.0, "undecided", 0.02, 3, 3)
     found = Result(rows, {"base": {}, "own": {}}, comparisons=[compared])
     assert cells(found, "money")["own"].get("saved against base") == saved
-    counts = {"cost": 0.05, "systems": {"base": {"cost": 0.04}, "own": {"cost": 0.0099}}}
-    for whole, told in ((0.05, True), (0.0499, False)):
-        found.manifest = {"run": {"counts": {**counts, "cost": whole}}}
+
+
+def test_money_in_no_line_is_what_the_lines_do_not_tell() -> None:
+    """Whatever the last execution of the run cost: what was kept from before is in the lines too."""
+    rows = [EvalRow("own", i, {"f1": 1.0}, 10, 10, usage={"cost": 0.01}) for i in range(4)]
+    found = Result(rows, {"own": {}})
+    for whole, last, told in ((0.04, 0.04, False), (0.04, 0.0, False), (0.05, 0.0, True), (0.05, 0.05, True)):
+        found.manifest = {"run": {"counts": {"cost": whole, "systems": {"own": {"cost": last}}}}}
         section = build_page(found).section("money")
         assert section is not None
-        assert ("$0.0500, $0.000100 is in no line" in section.tables[0].about) is told
+        assert ("$0.0500, $0.0100 is in no line" in section.tables[0].about) is told
 
 
 def test_money_of_set_ups_alone_is_shown_too() -> None:
