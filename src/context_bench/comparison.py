@@ -121,6 +121,8 @@ def within(
     asked = [(one.system, one.baseline) for one in result.comparisons if not one.dataset and one.system not in controls]
     if not asked:
         raise NotComparable("the run compares no system with a baseline; run with --controls, or give an earlier run")
+    for name in (name for pair in asked for name in pair if name not in result.summary):
+        raise UnknownName("system", name, result.summary)
     field = score_of(result.rows, metric or _score_field(result) or "f1")
     margin = planned_margin(result, field) if margin is None else margin
     compared = EvalResult(rows=[], summary={}, config={"before": _name(result), "after": _name(result)})
@@ -462,7 +464,8 @@ def _contents(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _judges(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {one["name"]: repr(one.get("fingerprint")) for one in (manifest.get("engine") or {}).get("evaluators", [])}
+    listed = (manifest.get("engine") or {}).get("evaluators", [])
+    return {str(one["name"]): repr(one.get("fingerprint")) for one in listed if "name" in one}
 
 
 def _score_field(result: Result) -> str | None:

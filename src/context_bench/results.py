@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from context_bench.core.errors import BadInput
 from context_bench.core.families import families
@@ -104,19 +107,22 @@ class EvalResult(Result):
         read = _document(document)
         rows = [_row(item, number) for number, item in enumerate(read["rows"])]
         estimates = {
-            name: {key: _record(Estimate, one) for key, one in found.items()}
+            name: {key: _record(Estimate, one, f"estimate {key} of {name}") for key, one in found.items()}
             for name, found in read.get("estimates", {}).items()
         }
         plain = {name: read.get(name, {}) for name in ("timing", "config", "wire", "failures", "manifest")}
         keys = [family.manifest_key for family in families()]
-        compared = [_record(Comparison, one) for one in read.get("comparisons", [])]
+        compared, by_type, lifts = (
+            [_record(Comparison, one, f"an entry of {name}") for one in read.get(name, [])]
+            for name in ("comparisons", "by_type", "lifts")
+        )
         return cls(
             rows=rows,
             summary=read["summary"],
             estimates=estimates,
             comparisons=compared,
-            by_type=[_record(Comparison, one) for one in read.get("by_type", [])],
-            lifts=[_record(Comparison, one) for one in read.get("lifts", [])],
+            by_type=by_type,
+            lifts=lifts,
             notes=list(read.get("notes", [])),
             setups=[_setup(item) for item in read.get("setups", [])],
             families={key: read[key] for key in keys if read.get(key)},
@@ -195,21 +201,93 @@ def _document(document: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
         raise BadInput(
             "not the JSON of a run: it needs 'rows' (a list) and 'summary' (an object), as --output json writes them"
         )
+    _check_parts("", read, _PARTS)
+    manifest = read.get("manifest", {})
+    _check_parts("manifest.", manifest, _MANIFEST)
+    _check_parts("manifest.engine.", manifest.get("engine", {}), _ENGINE)
+    for number, one in enumerate(manifest.get("datasets", [])):
+        _check_parts(f"manifest.datasets[{number}].", one, {"name": str})
     return read
 
 
+#: Parts of the JSON of a run, and of its manifest, that are looked into, by their kind.
+_PARTS: Mapping[str, Any] = {
+    "summary": dict[str, dict[str, float]],
+    "estimates": dict[str, dict[str, dict[str, Any]]],
+    **dict.fromkeys(("comparisons", "by_type", "lifts", "setups"), list[dict[str, Any]]),
+    "notes": list[str],
+    "timing": dict[str, float],
+    "failures": dict[str, dict[str, dict[str, int]]],
+    "wire": dict[str, dict[str, Any]],
+    "config": dict[str, Any],
+    "manifest": dict[str, Any],
+}
+_MANIFEST: Mapping[str, Any] = {
+    **dict.fromkeys(("cells", "datasets", "loads"), list[dict[str, Any]]),
+    **dict.fromkeys(("margin", "options", "engine", "run"), dict[str, Any]),
+}
+_ENGINE: Mapping[str, Any] = dict.fromkeys(("systems", "evaluators"), list[dict[str, Any]])
+_WORDS = {dict: "an object", list: "a list", tuple: "a list", str: "text", int: "a number", float: "a number"}
+_TYPES: Mapping[Any, Any] = {dict: Mapping, tuple: list, int: int | float, float: int | float}
+
+
+def _check_parts(where: str, item: Any, kinds: Mapping[str, Any]) -> None:
+    _check(where, item, dict[str, Any])
+    for name in kinds.keys() & item.keys():
+        _check(f"{where}{name}", item[name], kinds[name])
+
+
+def _check(where: str, value: Any, kind: Any) -> None:
+    """Raise `BadInput` for a value of another kind than a type says, or for one within it."""
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    bases = {each: get_origin(each) or each for each in options}
+    fits = [
+        each
+        for each, base in bases.items()
+        if base is Any or (value in get_args(each) if base is Literal else isinstance(value, _TYPES.get(base, base)))
+    ]
+    if not fits:
+        words = (_WORDS.get(base) or ", ".join(map(str, get_args(each))) or "null" for each, base in bases.items())
+        wanted = " or ".join(dict.fromkeys(words))
+        raise BadInput(f"{where} is {json.dumps(value)[:80]}; expected {wanted}")
+    within = get_args(fits[0])
+    if bases[fits[0]] is dict and within and within[1] is not Any:
+        for name, one in value.items():
+            _check(f"{where}.{name}", one, within[1])
+    elif within and isinstance(value, list):  # a list of one kind, or as many entries as there are kinds
+        kinds = [within[0]] * len(value) if bases[fits[0]] is list or within[-1] is ... else list(within)
+        if len(kinds) != len(value):
+            raise BadInput(f"{where} has {len(value)} entries; expected {len(kinds)}")
+        for number, (one, each) in enumerate(zip(value, kinds, strict=True)):
+            _check(f"{where}[{number}]", one, each)
+
+
 def _row(item: Any, number: int) -> EvalRow:
-    known = {each.name for each in fields(EvalRow)}
     if not isinstance(item, Mapping) or not {"system", "example_id", "scores"} <= set(item):
         raise BadInput(f"row {number} of the JSON is not a row: it needs system, example_id and scores")
-    return EvalRow(**{"latency": None, **{key: value for key, value in item.items() if key in known}})
+    return EvalRow(**{"latency": None, **_fields_of(EvalRow, item, f"row {number}: ")})
 
 
 def _setup(item: Mapping[str, Any]) -> SetupRecord:
-    return SetupRecord(**{key: value for key, value in item.items() if key in SetupRecord.__dataclass_fields__})
+    return SetupRecord(**_fields_of(SetupRecord, item, "an entry of setups: "))
 
 
-def _record(kind: Any, item: Mapping[str, Any]) -> Any:
+def _record(kind: Any, item: Mapping[str, Any], where: str) -> Any:
     """A record of numbers; those that were not measured are absent in JSON and `None` here."""
-    known = {each.name: None for each in fields(kind) if each.name in item or each.default is MISSING}
-    return kind(**{**known, **{key: item[key] for key in item if key in known}})
+    missing = {each.name: None for each in fields(kind) if each.default is MISSING}
+    for name in (name for name in missing if _kinds_of(kind)[name] is str and name not in item):
+        raise BadInput(f"{where}: {name} is missing; expected text")
+    return kind(**{**missing, **_fields_of(kind, item, f"{where}: ")})
+
+
+def _fields_of(kind: Any, item: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a dataclass that the JSON has."""
+    kinds = _kinds_of(kind)
+    _check_parts(where, item, kinds)
+    return {key: value for key, value in item.items() if key in kinds}
+
+
+@cache
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}

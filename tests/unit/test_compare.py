@@ -87,6 +87,62 @@ def test_what_is_no_result_is_refused(text):
         EvalResult.from_json(text)
 
 
+def odd(whole, place, value):
+    """The JSON of a run with another value at a place, such as `rows.1.metadata`."""
+    changed = json.loads(whole)
+    *path, last = [int(part) if part.isdigit() else part for part in place.split(".")]
+    part = changed
+    for name in path:
+        part = part[name]
+    part[last] = value
+    return json.dumps(changed)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("manifest", None, "manifest is null; expected an object"),
+        ("manifest", [], "manifest is []; expected an object"),
+        ("manifest.margin", "x", 'manifest.margin is "x"; expected an object'),
+        ("manifest.cells", [3], "manifest.cells[0] is 3; expected an object"),
+        ("summary.full", None, "summary.full is null; expected an object"),
+        ("summary.full.mean_score", "1", 'summary.full.mean_score is "1"; expected a number'),
+        ("rows.1.metadata", None, "row 1: metadata is null; expected an object"),
+        ("rows.1.cluster", [1], "row 1: cluster is [1]; expected text or null"),
+        ("rows.1.system", 5, "row 1: system is 5; expected text"),
+        ("rows.1.scores", {"f1": "x"}, 'row 1: scores.f1 is "x"; expected a number'),
+        ("rows.1", 7, "row 1 of the JSON is not a row"),
+        ("estimates.full", 1, "estimates.full is 1; expected an object"),
+        ("comparisons", {}, "comparisons is {}; expected a list"),
+        ("comparisons.0.verdict", "good", 'comparisons: verdict is "good"; expected better, '),
+        ("comparisons.0", {}, "comparisons: system is missing; expected text"),
+        ("comparisons.0.changes", [[0, 1]], "comparisons: changes[0] has 2 entries; expected 3"),
+        ("manifest.engine.evaluators", 7, "manifest.engine.evaluators is 7; expected a list"),
+        ("notes", [1], "notes[0] is 1; expected text"),
+    ],
+)
+def test_every_command_names_what_is_wrong_with_the_json_of_a_run(runs, run, tmp_path, place, value, said):
+    whole = (runs / "same.json").read_text()
+    (tmp_path / "odd.json").write_text(odd(whole, place, value))
+    file = tmp_path / "odd.json"
+    for line in (
+        ("compare", runs / "before.json", file),
+        ("gate", file, "--max-failures", "0.5"),
+        ("card", file, "--out", tmp_path / "c.svg"),
+    ):
+        code, _, err = run(*line)
+        assert code == 2, (line, err)
+        assert said in " ".join(err.split())
+
+
+def test_without_rows_no_limit_holds(runs, run, tmp_path):
+    (tmp_path / "none.json").write_text(odd((runs / "same.json").read_text(), "rows", []))
+    for limit in (("--min", "f1=0.9"), ("--max-failures", "0.02")):
+        code, _, err = run("gate", tmp_path / "none.json", *limit)
+        assert code == 2
+        assert "the run has no rows" in err
+
+
 def test_the_later_run_is_held_against_the_earlier(runs, run):
     code, out, _ = run("compare", "before", "same", "--store", runs / "store.db", "--output", "json")
     assert code == 0

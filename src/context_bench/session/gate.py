@@ -80,8 +80,12 @@ def command(
             "nothing to check: give --min METRIC=X, --max METRIC=X, --max-failures X, --min-grade "
             "LETTER, or --metric M --margin X"
         )
+    if max_failures is not None and not 0 <= max_failures <= 1:
+        raise BadInput(f"--max-failures {max_failures:g}: expected a share of the rows, from 0 to 1, such as 0.02")
     checks: list[Check] = []
     with _read(run, store) as document:
+        if not isinstance(document, Mapping) and next(iter(document.rows), None) is None:
+            raise BadInput(f"{run}: the run has no rows, so no limit can be shown to hold")
         if min_grade is not None:
             checks += _letters(document, min_grade)
         checks += limits(document, minimum or [], maximum or [])
@@ -173,8 +177,8 @@ def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Che
     return [
         Check(
             f"{name} failures ≤ {most:g}",
-            failed[name] <= most * rows[name],
-            f"{name} failed on {failed[name]} of {rows[name]} rows",
+            rows[name] > 0 and failed[name] <= most * rows[name],
+            f"{name} failed on {failed[name]} of {rows[name]} rows" if rows[name] else f"{name} has no rows",
         )
         for name in rows
     ]
