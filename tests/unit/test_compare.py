@@ -363,6 +363,20 @@ def test_gate_on_stored_runs_writes_what_build_servers_read(runs, run, tmp_path)
     assert summary.read_text().startswith("## context-bench gate failed: 2 of 3 checks")
 
 
+@pytest.mark.parametrize("share", ["-1", "7"])
+def test_a_share_of_failures_is_one(runs, run, share):
+    code, _, err = run("gate", runs / "same.json", f"--max-failures={share}")
+    assert code == 2
+    assert f"--max-failures {share}: expected a share of the rows, from 0 to 1" in err
+
+
+def test_a_check_names_its_system_once(runs, run):
+    code, out, _ = run("gate", runs / "same.json", "--min", "proxy/f1=0.5", "--min", "f1=0.4")
+    assert code == 0
+    assert out == "context-bench: gate passed: proxy/f1 ≥ 0.5, proxy/f1 ≥ 0.4\n"
+    assert "  - proxy/f1 is 1, below 2" in run("gate", runs / "same.json", "--min", "proxy/f1=2")[2]
+
+
 def test_gate_counts_failures(run, tmp_path):
     class Breaks(Answers):
         def process(self, example):

@@ -118,6 +118,7 @@ def limits(document: Mapping[str, Any] | EvalResult, minimum: Sequence[str], max
 
 def _limit(owner: str, text: str, value: float | None, lower: bool) -> Check:
     name, limit = limit_of(text)
+    name = name.removeprefix(owner)
     sign = "≥" if lower else "≤"
     title = f"{owner}{name} {sign} {limit:g}"
     if (value := real(value)) is None:

@@ -123,6 +123,12 @@ def test_sessions_that_become_dearer_raise_an_alarm_that_names_them():
     assert "ALARM typical > 0.9" in next(iter(made.sentences()))
 
 
+def test_each_limit_has_a_line_that_stands_alone(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        lines = guard(store, {"bill": 0.9, "violations": 0.0}).sentences()
+    assert [line.partition(" ≤")[0] for line in lines] == ["Limits: bill", "Limits: violations"]
+
+
 def test_good_sessions_raise_none():
     made = Certificate.new({"bill": 0.9, "typical": 0.9, "violations": 0.1, "needles": 0.05})
     for number in range(3_000):

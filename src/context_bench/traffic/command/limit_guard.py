@@ -222,7 +222,7 @@ class LimitGuard:
         """The state of the limits, a line each."""
         begun = self.certificate.begun
         head = f"Limits{f', begun anew {begun - 1} times' if begun > 1 else ''}:"
-        return [f"{head if not number else '·'} {text}" for number, text in enumerate(self.certificate.sentences())]
+        return [f"{head} {text}" for text in self.certificate.sentences()]
 
 
 async def taken_up(
