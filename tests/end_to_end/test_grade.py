@@ -378,6 +378,16 @@ def test_an_agent_that_sends_nothing_gets_no_letter(tmp_path, monkeypatch, capsy
     assert ">?</text>" in (tmp_path / "b.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--seconds", "-1"], "seconds"), (["--badge", "b.png"], "a name that ends in .svg")]
+)
+def test_options_of_a_grade_that_mean_nothing_are_refused(tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(["grade", "--command", "true", *options]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_recorded_sessions_of_agents_are_graded(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     document = letters_of(capsys, "--agent-log", "bundled:sessions")

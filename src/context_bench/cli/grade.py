@@ -52,7 +52,7 @@ class GradeOptions(RunOptions):
     command: str | None = own(
         "An agent to start, with dummy keys and only our base URLs in its environment.", default=None, unit="COMMAND"
     )
-    seconds: float = own("Time for all checks; what is left then counts as not asked.", default=120.0)
+    seconds: float = own("Time for all checks; what is left then counts as not asked.", default=120.0, gt=0)
     load: int = flag("Requests at once.", 32, ge=1, le=1000)
     check: Many = flag("Only checks whose name begins so; repeatable.", [], unit="NAME")
     output: str = own("table, json, html, markdown, junit or sarif.")
@@ -91,6 +91,8 @@ def _target(options: GradeOptions) -> GradeTarget:
         )
     if options.output not in _FORMS:
         raise BadInput(f"--output {options.output!r}: expected one of {', '.join(_FORMS)}")
+    if options.badge is not None and options.badge.suffix.lower() not in ("", ".svg"):
+        raise BadInput(f"--badge {options.badge}: a badge is a picture as SVG; give it a name that ends in .svg")
     headers = {}
     for text in options.header:
         name, colon, value = text.partition(":")
