@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.engine import open_store, run_of
+from context_bench.engine import open_store, open_watch, run_of
 from context_bench.judge.llm_judge import prompt_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
@@ -285,6 +285,29 @@ def test_every_printed_command_works_as_printed_on_a_store_elsewhere(place, caps
         assert command[-2:] == store, command
         if command[0] in ("power", "gate", "diff", "show") and "EXAMPLE" not in command:
             assert main(command) in (0, 4), command
+
+
+def test_a_name_of_no_run_is_told_from_a_watch_and_from_the_newest(place, model, capsys):
+    (place / "one.jsonl").write_text('{"id": 1, "response": "x"}\n')
+    for _ in range(22):
+        assert main(["import", "one.jsonl", "--output", "json", "--out", "x.json"]) == 0
+    with open_store(".context-bench/store.db") as kept:
+        open_watch(kept, {}, name="looked")
+    capsys.readouterr()
+    for name, about in (("nothing", ""), ("looked", "A watch is called so, and this is about runs; ")):
+        assert main(["gate", name, "--min", "f1=1"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert about in said
+        assert "Known: import-one-22, import-one-21," in said
+        assert "import-one-3 and 2 more, which `context-bench runs` lists." in said
+    assert main(["show", "import-one-23"]) == 2
+    assert "Did you mean import-one-" in capsys.readouterr().err
+
+
+def test_a_run_that_kept_no_requests_says_which_option_keeps_them(place, model, capsys):
+    assert bench(model, "--run", "one", "--bodies", "none", *JSON) == 0
+    assert main(["explain", "one"]) == 2
+    assert "no request was kept; run it again with --bodies all" in " ".join(capsys.readouterr().err.split())
 
 
 def test_runs_are_listed_and_purged(place, model, capsys):

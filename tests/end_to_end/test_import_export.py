@@ -99,6 +99,14 @@ def logs(place):
     return sorted(Path("logs").iterdir())
 
 
+def test_an_unknown_form_is_named_with_every_known_one(place, capsys):
+    assert main(["export", "r", "--format", "foo"]) == 2
+    said = capsys.readouterr().err
+    assert "Unknown report format 'foo'" in said
+    known = set(said.partition("Known: ")[2].rstrip(".\n").split(", "))
+    assert {"csv", "html", "json", "inspect", "jsonl", "parquet", "memory", "results"} <= known
+
+
 def test_inspect_logs_come_back_as_the_same_run(place, logs):
     assert len(logs) == 2  # one per system
     back = imported(*logs, name="back")

@@ -3,9 +3,11 @@ mended.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +164,19 @@ def test_a_store_that_is_taken_away_in_the_middle_is_said_and_nothing_that_was_c
     assert status == 0, out
     assert f"{kept} rows were already in the store" in out
     assert rows_of(bench) == (12, 12)
+
+
+def test_a_folder_of_logs_that_may_not_be_listed_is_not_said_to_be_empty(tmp_path):
+    (tmp_path / "logs").mkdir(mode=0)
+    for command in (["explain", "logs"], ["replay", "logs", "--upstream", "echo", "--proxy", "http://127.0.0.1:9"]):
+        program = "import sys; from injected import obey_modes; from context_bench.__main__ import main; obey_modes(); "
+        done = subprocess.run(
+            [sys.executable, "-c", f"{program}sys.exit(main(sys.argv[1:]))", *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2, done.stderr
+        assert "logs: this folder cannot be read: Permission denied" in " ".join(done.stderr.split())

@@ -219,6 +219,8 @@ def test_differences_of_data_options_and_versions_are_named():
         "context-bench 1.0, then 1.1",
         "versions of numpy",
     ]
+    empty = {"options": {"tap_at": [], "shape": None, "notes": ""}}
+    assert what_differs(empty, {"options": {"shape": [], "notes": {}}}) == []
     assert what_differs(first, first) == what_differs({}, {}) == []
 
 

@@ -41,11 +41,13 @@ def export(
     canonical: bool,
 ) -> int:
     """Everything a run found, for other programs."""
-    from context_bench.reports.renderers import takes_page
+    from context_bench.reports.renderers import check_format, takes_page
     from context_bench.runner import details
     from context_bench.session import reporting
     from context_bench.session.runs import found_in, opened_store, page_of, result_of
 
+    if format not in reporting.formats():
+        check_format(format, reporting.formats())
     if system is not None and format not in reporting.formats():
         raise BadInput(
             f"--system goes with {', '.join(reporting.formats())}; --format {format} is a report of the whole run"

@@ -402,8 +402,7 @@ def _in_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
     """Options, then the settings of each system and evaluator that both runs have."""
     first, second = (_mapped(one.get("options")) for one in (before, after))
     for name in sorted((first.keys() | second.keys()) - _PLACES):
-        if first.get(name) != second.get(name):
-            yield f"{name} {_shown(first.get(name))}, then {_shown(second.get(name))}"
+        yield from _changed(name, first.get(name), second.get(name))
     for kind in ("systems", "evaluators"):
         ours, theirs = (
             {str(each.get("name")): _mapped(each.get("fingerprint")) for each in _listed(one.get("engine"), kind)}
@@ -415,8 +414,8 @@ def _in_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
                 if isinstance(one, Mapping) and isinstance(other, Mapping):  # a system within it, wherever that stands
                     if {**one, "url": ""} != {**other, "url": ""}:
                         yield f"{key} of {name[:80]}"
-                elif one != other:
-                    yield f"{key} of {name[:80]} {_shown(one)}, then {_shown(other)}"
+                else:
+                    yield from _changed(f"{key} of {name[:80]}", one, other)
 
 
 def _in_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -439,11 +438,21 @@ def _listed(value: Any, key: str) -> list[Mapping[str, Any]]:
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
+_NONE = "none"
+
+
+def _changed(name: str, before: Any, after: Any) -> Iterator[str]:
+    """The phrase for a setting that changed: an empty one is as good as none."""
+    was, now = _shown(before), _shown(after)
+    if before != after and (was, now) != (_NONE, _NONE):
+        yield f"{name} {was}, then {now}"
+
+
 def _shown(value: Any) -> str:
     """An option's value in few words."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value[:6])) or "none"
-    return "none" if value in (None, "", {}) else str(value)[:60]
+        return ", ".join(map(_shown, value[:6])) or _NONE
+    return _NONE if value in (None, "", {}) else str(value)[:60]
 
 
 def _then(loads: Sequence[Mapping[str, Any]]) -> str:

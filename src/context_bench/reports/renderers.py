@@ -9,7 +9,7 @@ import csv
 import inspect
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from hashlib import sha256
@@ -97,9 +97,11 @@ def write(
         stream.write(render(result, format, details=details, **options))
 
 
-def check_format(name: str) -> None:
-    """Raise `UnknownName` or `BadInput` for what `render` could not make."""
-    _registered(name)
+def check_format(name: str, others: Iterable[str] = ()) -> None:
+    """Raise `UnknownName` or `BadInput` for what `render` could not make. `others`: forms that are made elsewhere, to
+    be named with ours.
+    """
+    _registered(name, others)
 
 
 def to_table(result: Result, **options: Any) -> str:
@@ -172,14 +174,14 @@ def _page(result: Result | Page, details: Details | None) -> Page:
     return result if isinstance(result, Page) else build_page(result, details=details)
 
 
-def _registered(name: str) -> Any | None:
+def _registered(name: str, others: Iterable[str] = ()) -> Any | None:
     """The user's reporter of this name; `None` for a built-in one."""
     spec = parse_spec(name)
     if spec.scheme == "py":
         return load_object(spec.target)
     found = registry.find("reporter", name) if spec.scheme == "name" else None
     if found is None and name not in FORMATS:
-        raise UnknownName("report format", name, [*FORMATS, *registry.names("reporter")])
+        raise UnknownName("report format", name, [*FORMATS, *others, *registry.names("reporter")])
     return found
 
 

@@ -61,7 +61,10 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
         if not equals:
             raise BadInput(f"--limit {text!r} names no number; expected CHANNEL=NUMBER, such as bill=0.9. {_listed()}")
         if name not in CHANNELS and name not in _KINDS:
-            raise UnknownName("channel of --limit", name, [*CHANNELS, *(sorted(_KINDS) if "_" in name else [])])
+            there = (
+                f"Known: {', '.join(sorted(CHANNELS))}, and each kind of violation, such as {KINDS[0]} and {KINDS[1]}."
+            )
+            raise UnknownName("channel of --limit", name, [*CHANNELS, *_KINDS], there)
         if name in found:
             raise BadInput(f"--limit {name} is given twice; give each channel once")
         try:

@@ -6,6 +6,7 @@ A session is a view of a transcript: the requests that the model was sent, rebui
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -329,8 +330,13 @@ def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Re
 
 def log_files(folder: Path, *, agents: bool = False) -> list[Path]:
     """Files of a folder that may be logs, packed ones too, at any depth, by name. `agents`: those of logs that hold
-    tool calls alone too.
+    tool calls alone too. Raises `BadInput` for a folder that cannot be listed.
     """
+    try:
+        with os.scandir(folder):
+            pass
+    except OSError as error:  # a search of it would find nothing, and say nothing
+        raise BadInput(f"{folder}: this folder cannot be read: {error.strerror or error}") from None
     return sorted(
         path
         for path in folder.rglob("*")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, func, or_, select
 
-from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.errors import BadInput
 from context_bench.core.numbers import real
 from context_bench.core.rows import COST, kind_in
 from context_bench.core.tokens import utf8_safe
@@ -27,7 +27,7 @@ from context_bench.engine.store.run_records import (
     RUNNING,
     arms_of,
     newest_first,
-    newest_names,
+    no_such_run,
     refuse_deleted,
     status_of,
     tags_in,
@@ -168,7 +168,7 @@ def listed_run(store: Store, run: str) -> ListedRun:
         named = (r.id == utf8_safe(run)) | (r.name == utf8_safe(run))
         row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
-            raise UnknownName("run", run, newest_names(connection))
+            raise no_such_run(connection, run)
         refuse_deleted(row, store.name)
         return _listed(connection, row)
 

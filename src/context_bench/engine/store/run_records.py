@@ -123,15 +123,18 @@ def run_of(store: Store, name: str) -> RunRecord:
             return _whole(store, connection, near[0])
         if near:
             raise BadInput(f"{name!r} is the beginning of several run ids; give more of it, or the run's name")
-        raise UnknownName("run", name, newest_names(connection))
+        raise no_such_run(connection, name)
 
 
-def newest_names(connection: Connection) -> list[str]:
-    """Names of the newest runs, for messages."""
-    r = schema.runs.c
-    return list(
-        connection.scalars(select(r.name).where(r.deleted.is_(None)).order_by(*newest_first(schema.runs)).limit(20))
-    )
+def no_such_run(connection: Connection, name: str) -> UnknownName:
+    """The error for a name that no run has: near names, the newest runs, and whether a watch is called so."""
+    r, w = schema.runs.c, schema.watches.c
+    names = list(connection.scalars(select(r.name).where(r.deleted.is_(None)).order_by(*newest_first(schema.runs))))
+    more = f" and {len(names) - 20:,} more, which `context-bench runs` lists" if len(names) > 20 else ""
+    known = f"Known: {', '.join(names[:20]) or 'none'}{more}."
+    if connection.scalar(select(w.number).where(w.name == utf8_safe(name))) is not None:
+        known = f"A watch is called so, and this is about runs; `context-bench watch --show NAME` shows it. {known}"
+    return UnknownName("run", name, names, known)
 
 
 def refuse_deleted(row: Row[Any], store: str) -> None:

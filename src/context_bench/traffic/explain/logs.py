@@ -413,7 +413,7 @@ def sessions_of_run(store: str, run: str, systems: Sequence[str] | None) -> Iter
                 empty = False
                 yield arrived or sent
         if empty:
-            raise BadInput(f"{record.name}: no request was kept; keep them with --record full or redacted")
+            raise BadInput(f"{record.name}: no request was kept; run it again with --bodies all, which keeps them")
 
 
 def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Session | None]]:
