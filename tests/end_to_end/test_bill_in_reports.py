@@ -1,8 +1,12 @@
 """The bill by source in the reports of run, replay and watch, and nowhere without traffic."""
 
+import contextlib
 import json
 import socket
 import sys
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -124,6 +128,162 @@ def test_a_watch_that_kept_bodies_has_it_in_short(tmp_path, log, capsys, policy)
     assert billed == pytest.approx(bill["total"]["input"])
     assert billed > 1_000
     assert bill["reach"]["minify"]["sent"] > 0.2
+
+
+# Turns that nobody saw, that failed, that were billed twice
+
+
+@contextlib.contextmanager
+def between(back):
+    """The address of a proxy before `back`, which does what the last message of a request says: `own` (answers it
+    itself), `fail`, `twice` (asks the provider twice), `beside` (asks it something else too).
+    """
+
+    class Proxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *given):
+            pass
+
+        def ask(self, raw):
+            headers = {name: self.headers[name] for name in ("Content-Type", "Authorization") if name in self.headers}
+            request = urllib.request.Request(f"http://127.0.0.1:{back}{self.path}", raw, headers)
+            with urllib.request.urlopen(request) as reply:
+                return reply.read()
+
+        def do_POST(self):
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.loads(raw)
+            asked, status = str(body["messages"][-1]["content"]), 200
+            if asked.startswith("own"):
+                message = {"role": "assistant", "content": "of my own"}
+                answer = json.dumps(
+                    {"object": "chat.completion", "choices": [{"index": 0, "message": message}]}
+                ).encode()
+            elif asked.startswith("fail"):
+                answer, status = b'{"error": {"message": "not today"}}', 400
+            else:
+                if asked.startswith("twice"):
+                    self.ask(raw)
+                if asked.startswith("beside"):
+                    other = {"model": body["model"], "messages": [{"role": "user", "content": "Another thing. " * 50}]}
+                    self.ask(json.dumps(other).encode())
+                answer = self.ask(raw)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def talk(path, *asked):
+    """A log of one conversation whose requests end with these words."""
+    messages, lines = [], []
+    for words in asked:
+        messages.append({"role": "user", "content": f"{words} of the ferry. " * 40})
+        lines.append(json.dumps({"model": "gpt-4o", "messages": list(messages)}))
+        messages.append({"role": "assistant", "content": "fine"})
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def replayed(folder, log, capsys, *more):
+    """The report of a replay through the proxy, what `explain` says of it as JSON and as a table."""
+    tap = free_port()
+    with between(tap) as proxy:
+        words = ["replay", log, "--proxy", f"{proxy}/v1", "--name", "p", "--upstream", "echo", "--tap", tap]
+        report = json.loads(written(folder, "json", *words, *more, "--run", "r"))
+    told = json.loads(written(folder, "json", "explain", "r"))
+    capsys.readouterr()
+    assert main(["explain", "r", "--store", str(folder / "s.db")]) == 0
+    return report, told, " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("last", ["own", "fail"])
+def test_requests_that_were_not_seen_to_be_answered_are_told_and_all_others_are_accounted_for(tmp_path, capsys, last):
+    log = talk(tmp_path / "log.jsonl", "one", "two", "three", last)
+    report, told, shown = replayed(tmp_path, log, capsys, "--max-failures", "1")
+    (tmp_path / "seen").mkdir()
+    seen, _, _ = replayed(tmp_path / "seen", talk(tmp_path / "three.jsonl", "one", "two", "three"), capsys)
+    assert (told["turns"], told["unseen_turns"]) == (3, 1)
+    parts = ("new", "carried", "read", "plain", "input")
+    assert [told["total"][part] for part in parts] == [seen["bill"]["p"]["total"][part] for part in parts]
+    assert report["bill"]["p"]["total"] == pytest.approx(told["total"])
+    assert report["bill"]["p"]["unseen_turns"] == 1
+    assert "unseen_turns" not in seen["bill"]["p"]
+    said = "and in none of these sums: 1 request"
+    assert said in shown
+    assert f"{said} of p." in written(tmp_path, "markdown", "show", "r")
+
+
+def test_a_run_of_which_the_tap_saw_nothing_is_not_billed_as_it_was_sent(tmp_path, capsys):
+    tap = free_port()
+    with between(tap) as proxy:
+        words = ["replay", talk(tmp_path / "log.jsonl", "own"), "--proxy", f"{proxy}/v1", "--name", "p"]
+        assert "bill" not in json.loads(
+            written(tmp_path, "json", *words, "--upstream", "echo", "--tap", tap, "--run", "r")
+        )
+    assert main(["explain", "r", "--store", str(tmp_path / "s.db")]) == 2
+    assert "the tap saw no request of it answered by the provider" in capsys.readouterr().err
+
+
+def test_calls_that_a_proxy_makes_twice_or_beside_are_in_the_bill_of_a_run(tmp_path, capsys):
+    _, told, _ = replayed(tmp_path, talk(tmp_path / "log.jsonl", "one", "twice", "beside"), capsys)
+    assert (told["turns"], told["parts"]["main"]["turns"], told["parts"]["side call"]["turns"]) == (5, 4, 1)
+
+
+CHATTER = """
+import json, os, sys, urllib.error, urllib.request
+for line in open(sys.argv[1]):
+    head = {"Content-Type": "application/json", "Authorization": "Bearer none-needed"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", line.encode(), head)
+    try:
+        urllib.request.urlopen(request).read()
+    except urllib.error.HTTPError:
+        pass
+"""
+
+
+def watched(folder, log, capsys):
+    """The report of a watch of a client that sends a log through the proxy: as text, and as JSON."""
+    (folder / "client.py").write_text(CHATTER)
+    back = free_port()
+    with between(back) as proxy:
+        taps = ["watch", "--front", free_port(), "--proxy", proxy, "--back", back, "--upstream", "echo", "--quiet"]
+        kept = ["--record", "full", "--store", str(folder / "s.db"), "--name", "w"]
+        assert main([*taps, *kept, "--", sys.executable, str(folder / "client.py"), str(log)]) == 0
+    return " ".join(capsys.readouterr().out.split()), json.loads(written(folder, "json", "watch", "--show", "w"))
+
+
+def test_a_watch_says_which_turns_are_not_in_the_account_of_its_tokens(tmp_path, capsys):
+    shown, found = watched(tmp_path, talk(tmp_path / "log.jsonl", "one", "two", "own", "fail", "three"), capsys)
+    bill = found["bill"]["main"]
+    assert (bill["turns"], bill["unseen_turns"]) == (3, 2)
+    assert bill["total"]["output"] == found["arms"]["main"]["total"]["billed"]["output"]
+    assert "Where the tokens went: 3 requests" in shown
+    assert "Not seen to be answered by the provider" in shown
+    assert "in none of these sums: 2 requests." in shown
+
+
+def test_a_watch_accounts_for_every_call_that_was_billed(tmp_path, capsys):
+    log = talk(tmp_path / "log.jsonl", "one", "twice", "beside")
+    log.write_text(log.read_text() + log.read_text().splitlines()[-1] + "\n")  # the client asks again
+    _, found = watched(tmp_path, log, capsys)
+    total, bill = found["arms"]["main"]["total"], found["bill"]["main"]
+    assert bill["turns"] == total["calls"] == 7
+    assert bill["total"]["input"] == pytest.approx(total["billed"]["input"], rel=0.02)
+    assert bill["total"]["output"] == total["billed"]["output"]
+    assert bill["reach"]["history"]["achieved"] == pytest.approx(0)  # what was asked twice is no loss of its
 
 
 def test_quotas_that_replies_tell_stand_in_the_summary_of_a_watch():

@@ -93,7 +93,7 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
         reading.items,
         exact=all(request.exact for request in session.requests),
         timed=bool(reading.turns) and all(turn.at is not None for turn in reading.turns),
-        meta={key: session.meta[key] for key in ("format", "compactions", "rewinds") if key in session.meta},
+        meta={key: session.meta[key] for key in ("format", "compactions", "rewinds", "unseen") if key in session.meta},
     )
     _Billing(made, session, own, reading).run()
     return made
@@ -112,6 +112,8 @@ def _account(session: Session, reading: PromptItems) -> Account:
 def _part(session: Session) -> str:
     if session.meta.get("sidechain") or session.meta.get("parent"):
         return "sub-agent"
+    if session.meta.get("beside"):
+        return "side call"
     first = session.requests[0] if session.requests else None
     alone = len(session.requests) == 1 and first is not None and first.exact and not first.body.get("tools")
     return "side call" if alone else "main"

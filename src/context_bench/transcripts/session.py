@@ -216,6 +216,51 @@ class Session:
         return found
 
 
+@dataclass(slots=True)
+class SeenSession:
+    """A conversation that went through a tap, request by request.
+
+    `sent`: all requests as they were sent. `pairs`: those for which an answered call was seen at the provider, each
+    with that call; `unseen` counts the others. `arrived`: the calls, repeats of the same body among them; `beside`:
+    calls of what stands in between, with bodies of its own. `meta` is that of all sessions made of it.
+    """
+
+    id: str
+    source: str
+    meta: dict[str, Any] = field(default_factory=dict)
+    sent: list[SessionRequest] = field(default_factory=list)
+    pairs: list[tuple[SessionRequest, SessionRequest]] = field(default_factory=list)
+    arrived: list[SessionRequest] = field(default_factory=list)
+    beside: list[SessionRequest] = field(default_factory=list)
+    unseen: int = 0
+
+    def add(self, sent: SessionRequest | None, calls: Sequence[SessionRequest]) -> None:
+        """Take in a request (`None`: nobody knows whose the calls are) and the answered calls that were seen for it."""
+        if sent is None:
+            self.beside += calls
+            return
+        self.sent.append(sent)
+        if not calls:
+            self.unseen += 1
+            return
+        own = calls[_closest(sent, calls)] if len(calls) > 1 else calls[0]
+        self.pairs.append((sent, own))
+        for call in calls:
+            (self.arrived if call is own or call.body == own.body else self.beside).append(call)
+
+    def session(self, requests: list[SessionRequest], **more: Any) -> Session:
+        """Some of the requests as a session."""
+        wire = requests[0].wire if requests else "openai-chat"
+        return Session(self.id, self.source, wire, requests, {**self.meta, **more})
+
+
+def _closest(sent: SessionRequest, calls: Sequence[SessionRequest]) -> int:
+    from context_bench.wire.apis import parse_request
+    from context_bench.wire.violations import closest
+
+    return closest(parse_request(sent.wire, sent.body), [parse_request(call.wire, call.body) for call in calls])
+
+
 #: How the texts begin with which clients stand in for a history that they compacted.
 SUMMARIES = (
     "This session is being continued from a previous conversation",  # Claude Code

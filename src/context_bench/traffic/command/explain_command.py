@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -225,7 +227,7 @@ def _summaries(
     index: bool,
     quiet: bool,
 ) -> Iterator[dict[str, Any]]:
-    from context_bench.traffic.explain.logs import LogScan, ProgressLine, index_file, summarised
+    from context_bench.traffic.explain.logs import LogScan, index_file, summarised
 
     files = [path for path in paths if Path(path).exists()]
     for name in (path for path in paths if path not in files):
@@ -238,7 +240,7 @@ def _summaries(
         for session in read_sessions(files[0]):
             yield summarised(session, reaches, turns=True, texts=texts)
     elif files:
-        line = ProgressLine()
+        line = _ProgressLine()
         kept = index_file() if index and not texts else None
         reading = LogScan(reaches, kept, None if quiet else line, texts=texts)
         try:
@@ -247,6 +249,31 @@ def _summaries(
             line.close()
         if not quiet:
             _tell(reading)
+
+
+class _ProgressLine:
+    """Files and megabytes read so far, on one line of a terminal."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, done: int, files: int, read: int, total: int) -> None:
+        """Show how far it is, at most five times a second."""
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self._last < 0.2:
+            return
+        self._last, self._shown = now, True
+        rate = read / max(now - self._begun, 1e-9) / 1e6
+        text = f"\r{done:,} of {files:,} logs, {read / 1e6:,.0f} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
 
 
 def _tell(reading: LogScan) -> None:

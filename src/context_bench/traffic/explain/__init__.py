@@ -55,6 +55,7 @@ def summary(
         **{"outputs_counted": sum(not turn.output_stated for turn in made.turns), "≈": made.approximate},
         **{"input": billed.input, "output": billed.output, "usd": billed.usd, "read": billed.read},
         **{"written": billed.written, "rules": made.rules.rule.name, "sources": rows, "dearest": _dearest(made, texts)},
+        **({"unseen": made.meta["unseen"]} if "unseen" in made.meta else {}),
         "series": _series(made),
         "breaks": [asdict(one) for one in found.breaks],
         "cache": {name: getattr(found, name) for name in _CACHE},
@@ -111,13 +112,17 @@ def _turn(made: Itemised, number: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Explained:
-    """Sums over summaries. `sources` by (kind, name); `parts` by part of a session; `breaks` by cause."""
+    """Sums over summaries. `sources` by (kind, name); `parts` by part of a session; `breaks` by cause.
+
+    `unseen`: requests for which no answered call was seen at the provider, which are in none of the sums.
+    """
 
     sessions: int = 0
     turns: int = 0
     stated: int = 0
     unpriced: int = 0
     outputs_counted: int = 0
+    unseen: int = 0
     approximate: bool = False
     sources: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -131,6 +136,9 @@ class Explained:
 
     def add(self, told: Mapping[str, Any]) -> None:
         """Take in the summary of a session."""
+        self.unseen += told.get("unseen", 0)
+        if told.get("unseen") and not told["turns"]:
+            return
         self.sessions += 1
         self.approximate |= bool(told["≈"])
         for name in ("turns", "stated", "unpriced", "outputs_counted"):
@@ -206,6 +214,7 @@ class Explained:
             **{"outputs_counted": self.outputs_counted, "by_kind": self.by_kind(), "sources": ranked},
             **{"parts": self.parts, "models": self.models, "breaks": self.breaks, "cache": self.cache},
             **{"dearest": self.dearest, "reach": self.reach, "dearest_sessions": self.listed},
+            **({"unseen_turns": self.unseen} if self.unseen else {}),
             "reach_notes": self.reached_nothing,
             "by_session": list(sessions),
         }

@@ -121,6 +121,18 @@ def headline(told: Explained) -> str:
     return f"{told.sessions:,} {sessions}{aside}, {told.turns:,} {requests}, {mark}${money(told.total['usd'])}"
 
 
+def unseen_sentence(counts: Mapping[str, int]) -> str:
+    """Say how many requests are in no sum, for no answered call was seen for them; empty for none. `counts`: by system,
+    or under an empty name.
+    """
+    found = (
+        f"{n:,} {plural(n, 'request')}{f' of {visible(name, 60)}' if name else ''}" for name, n in counts.items() if n
+    )
+    listed = ", ".join(found)
+    why = "Not seen to be answered by the provider (failed, or answered on the way), and in none of these sums"
+    return f"{why}: {listed}." if listed else ""
+
+
 def _about(told: Explained) -> str:
     found = "new: first sent; again: sent again per new token; billed: prompt tokens over all requests."
     if told.approximate:
@@ -131,6 +143,7 @@ def _about(told: Explained) -> str:
         found += f" {told.outputs_counted:,} replies state no tokens: counted."
     if told.unpriced:
         found += f" {told.unpriced:,} requests of models without a known price are in no dollars."
+    found += f" {unseen}" if (unseen := unseen_sentence({"": told.unseen})) else ""
     return found
 
 
@@ -203,7 +216,8 @@ def in_short(bill: Mapping[str, Any], *, between: bool) -> list[Grid]:
     total, kinds = bill["total"], bill["by_kind"]
     rows: list[Sequence[str]] = [(KINDS[kind], *_row(row, total)) for kind, row in kinds.items() if _tokens(row)]
     mark = "≈" if bill["approximate"] else ""
-    found = [Grid(f"Where the tokens went: {bill['turns']:,} requests, {mark}${money(total['usd'])}", _COLUMNS, rows)]
+    title = f"Where the tokens went: {bill['turns']:,} {plural(bill['turns'], 'request')}, {mark}${money(total['usd'])}"
+    found = [Grid(title, _COLUMNS, rows, unseen_sentence({"": bill.get("unseen_turns", 0)}))]
     causes = sorted(bill["breaks"].items(), key=lambda pair: (-pair[1]["usd"], -pair[1]["lost"]))[:_BREAKS]
     lines: list[Sequence[str]] = [
         (cause, f"{row['breaks']:,.0f}", tokens(row["lost"]), money(row["usd"])) for cause, row in causes
@@ -225,7 +239,7 @@ def in_short(bill: Mapping[str, Any], *, between: bool) -> list[Grid]:
     columns = ("reach", "of what was sent", *(["achieved"] * between))
     found += [Grid("What a tool could save at most", columns, reach)] if reach else []
     if bill.get("partial"):
-        found[-1].about = "Only the first sessions were counted: there were many."
+        found[-1].about += " " * bool(found[-1].about) + "Only the first sessions were counted: there were many."
     return found
 
 

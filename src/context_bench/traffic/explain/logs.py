@@ -11,12 +11,10 @@ or of another version is read as if it were not there. The file can be removed a
 from __future__ import annotations
 
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import groupby
 from multiprocessing import get_context
@@ -34,12 +32,10 @@ from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.traffic.explain import achieved, bounds, needs_texts, reach_of, summary
 from context_bench.transcripts.itemised import itemised
-from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
+from context_bench.transcripts.session import RecordedReply, SeenSession, Session, verbatim
 from context_bench.transcripts.session_files import log_files, read_sessions
-from context_bench.wire.apis import parse_request
 from context_bench.wire.conversation import WIRES
 from context_bench.wire.turns import Quotas
-from context_bench.wire.violations import closest
 
 FORM = 1  # of a line of the index
 _PROCESSES = 2
@@ -160,9 +156,9 @@ def summarised(
     if reaches:
         named = {name: reach_of(name) for name in reaches}
         told["reach"] = bounds(made, named)
-        if (sent := session.meta.get(AS_SENT)) is not None:
-            before = itemised(sent, _prices(), texts=needs_texts(reaches))
-            told["reach"] = {name: told["reach"][name] | more for name, more in achieved(before, made, named).items()}
+        if (pair := session.meta.get(AS_SENT)) is not None:
+            sent, arrived = (itemised(side, _prices(), texts=needs_texts(reaches)) for side in pair)
+            told["reach"] = {name: told["reach"][name] | more for name, more in achieved(sent, arrived, named).items()}
     return told
 
 
@@ -244,31 +240,6 @@ class _Index:
             part.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in self._lines.values()))
             part.chmod(0o600)
             part.replace(self._path)
-
-
-class ProgressLine:
-    """Files and megabytes read so far, on one line of a terminal."""
-
-    def __init__(self) -> None:
-        self._begun = self._last = time.monotonic()
-        self._shown = False
-
-    def __call__(self, done: int, files: int, read: int, total: int) -> None:
-        """Show how far it is, at most five times a second."""
-        now = time.monotonic()
-        if not sys.stderr.isatty() or now - self._last < 0.2:
-            return
-        self._last, self._shown = now, True
-        rate = read / max(now - self._begun, 1e-9) / 1e6
-        text = f"\r{done:,} of {files:,} logs, {read / 1e6:,.0f} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        """Clear the line."""
-        if self._shown:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
 
 
 # Held against the wire
@@ -391,13 +362,14 @@ def _records(path: Path) -> Iterator[Forwarded]:
         raise BadInput(f"--against {path}: no record of a tap in it; expected what watch --records FILE wrote")
 
 
-AS_SENT = "as sent"  # in the meta of a session as it arrived: the same as it was sent
+AS_SENT = "as sent"  # in the meta of a session as it arrived: (its requests as sent, and each as it arrived)
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
+_THROUGH = " through "  # between the name of a conversation and that of the system
 
 
 def sessions_of_run(store: str, run: str, systems: Sequence[str] | None) -> Iterator[Session]:
-    """The sessions of a stored run as they reached the provider, or as they were sent where no tap saw them. Raises
-    `BadInput` or `UnknownName`.
+    """The sessions of a stored run as they reached the provider; of a run without a tap as they were sent. Requests
+    that the tap did not see answered are counted in `meta["unseen"]`. Raises `BadInput` or `UnknownName`.
     """
     from context_bench.session.runs import found_in, opened_store
 
@@ -407,36 +379,49 @@ def sessions_of_run(store: str, run: str, systems: Sequence[str] | None) -> Iter
         for name in systems or ():
             if name not in known:
                 raise BadInput(f"--system {name}: the run has {', '.join(known)}")
-        empty = True
+        tapped, some, arrived = bool(record.manifest.get("tap")), False, False
         for name in systems or known:
-            for sent, arrived in sessions_of(opened, record.id, name):
-                empty = False
-                yield arrived or sent
-        if empty:
+            for one in sessions_of(opened, record.id, name):
+                some, arrived = True, arrived or bool(one.arrived)
+                yield from _through(one) if tapped else [_as_sent(one)]
+        if not some:
             raise BadInput(f"{record.name}: no request was kept; run it again with --bodies all, which keeps them")
+        if tapped and not arrived:
+            raise BadInput(
+                f"{record.name}: the tap saw no request of it answered by the provider; expected one at least: see "
+                "whether the proxy's upstream is the tap, and what failed"
+            )
 
 
-def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Session | None]]:
-    """Each session of one system, as sent, and as it arrived behind it (`None` where not all of it was seen)."""
+def _as_sent(seen: SeenSession) -> Session:
+    return replace(seen, id=seen.id.removesuffix(_THROUGH + seen.source)).session(seen.sent)
+
+
+def _through(seen: SeenSession) -> Iterator[Session]:
+    """A conversation as it arrived, and what was asked beside it."""
+    as_sent = tuple(seen.session(list(side)) for side in zip(*seen.pairs, strict=True))
+    more = {AS_SENT: as_sent} if as_sent else {}
+    yield seen.session(seen.arrived, **more, **({"unseen": seen.unseen} if seen.unseen else {}))
+    if seen.beside:
+        yield seen.session(seen.beside, beside=True)
+
+
+def sessions_of(store: Any, run: str, system: str) -> Iterator[SeenSession]:
+    """Each session of one system, as it was sent and as it was seen to arrive, under the name of both."""
     from context_bench.engine.store.row_details import export
 
     items = export(store, run, system)
     for group, members in groupby(items, _group):
-        pairs, account = [], None
+        found = SeenSession(f"{group[0]}{_THROUGH}{system}", system, {"format": "stored run"})
+        account = None
         for item in members:
             account = (item["example"] or {}).get("account")
-            pairs += [pair] if (pair := _pair(item)) is not None else []
-        if not pairs:
+            _take(found, item)
+        if not found.sent:
             continue
-        sent, arrived = [one for one, _ in pairs], [other for _, other in pairs if other is not None]
-        meta: dict[str, Any] = {"format": "stored run"}
-        if account and not any(one.recorded_reply and _states_cache(one.recorded_reply.usage) for one in arrived):
-            meta["replayed"] = account
-        before, after = Session(group[0], system, sent[0].wire, sent, meta), None
-        if len(arrived) == len(sent):
-            name = f"{group[0]} through {system}"
-            after = Session(name, system, arrived[0].wire, arrived, {**meta, AS_SENT: before})
-        yield before, after
+        stated = any(one.recorded_reply and _states_cache(one.recorded_reply.usage) for one in found.arrived)
+        found.meta |= {"replayed": account} if account and not stated else {}
+        yield found
 
 
 def _group(item: Mapping[str, Any]) -> tuple[str, int]:
@@ -444,25 +429,26 @@ def _group(item: Mapping[str, Any]) -> tuple[str, int]:
     return str(row.get("group") or row["example_id"]), int(row.get("trial") or 0)
 
 
-def _pair(item: Mapping[str, Any]) -> tuple[SessionRequest, SessionRequest | None] | None:
+def _take(found: SeenSession, item: Mapping[str, Any]) -> None:
     calls = [call for call in item["calls"] if call["account"] == "system" and isinstance(call.get("request"), Mapping)]
-    recorded = (item["example"] or {}).get("request") or {}
     if not calls:
-        return None
-    call = calls[-1]
-    body, wire = dict(call["request"]), str(recorded.get("wire") or "openai-chat")
-    at = (item["example"] or {}).get("at")
-    sent = verbatim(wire, body, recorded_reply=_recorded(item, call, sent=True), at=at)
-    landed = [
-        record
-        for record in item["forwarded"]
-        if record["wire"] in _CHAT and isinstance(record.get("request"), Mapping) and record.get("error") is None
+        return
+    call, example = calls[-1], item["example"] or {}
+    wire, at = str((example.get("request") or {}).get("wire") or "openai-chat"), example.get("at")
+    answered = [
+        one
+        for one in item["forwarded"]
+        if one["wire"] in _CHAT and isinstance(one.get("request"), Mapping) and one.get("error") is None
+        if (one.get("status") or 0) < 400
     ]
-    if not landed:
-        return sent, None
-    best = closest(parse_request(wire, body), [parse_request(one["wire"], one["request"]) for one in landed])
-    record = landed[best]
-    return sent, verbatim(str(record["wire"]), dict(record["request"]), recorded_reply=_recorded(item, record), at=at)
+    landed = [
+        verbatim(str(one["wire"]), dict(one["request"]), recorded_reply=_recorded(item, one), at=at) for one in answered
+    ]
+    others = len(found.beside)
+    found.add(verbatim(wire, dict(call["request"]), recorded_reply=_recorded(item, call, sent=True), at=at), landed)
+    for beside in found.beside[others:]:  # the row's reply is not what came of these
+        record = next(one for one, made in zip(answered, landed, strict=True) if made is beside)
+        beside.recorded_reply = RecordedReply(usage=_usage(record))
 
 
 def _recorded(item: Mapping[str, Any], call: Mapping[str, Any], *, sent: bool = False) -> RecordedReply:
@@ -490,10 +476,16 @@ def _states_cache(usage: Usage | None) -> bool:
 def _reply(item: Mapping[str, Any], call: Mapping[str, Any]) -> RecordedReply:
     output = item["output"] or {}
     text, calls = output.get("response"), output.get("tool_calls")
-    usage = call.get("usage")
     return RecordedReply(
         text if isinstance(text, str) else None,
         [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else [],
-        Usage(**{name: usage.get(name) for name in Usage.__dataclass_fields__}) if isinstance(usage, Mapping) else None,
+        _usage(call),
         finish_reason="stop",
+    )
+
+
+def _usage(call: Mapping[str, Any]) -> Usage | None:
+    usage = call.get("usage")
+    return (
+        Usage(**{name: usage.get(name) for name in Usage.__dataclass_fields__}) if isinstance(usage, Mapping) else None
     )

@@ -5,23 +5,23 @@ the prompt cache broke, the dearest items, and what a system achieved of what it
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.records import Result
+from context_bench.core.records import Forwarded, Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
 from context_bench.reports.visible_text import command_on
 from context_bench.traffic import BILL
-from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
+from context_bench.transcripts.session import RecordedReply, SeenSession, SessionRequest, verbatim
 from context_bench.transcripts.sources import KINDS
-from context_bench.wire.apis import parse_request
 from context_bench.wire.conversation import WIRES, reply_message
 from context_bench.wire.lossless import REWRITINGS
 from context_bench.wire.turns import Turn
-from context_bench.wire.violations import closest
 
 REACHES = ("bash", "tool-results", "mcp", "tools-unused", "history", "reread", "thinking", *REWRITINGS)
 #: Tokens of one system that are counted, and its sessions: a report is to be there at once. `explain` counts all.
@@ -56,42 +56,45 @@ def prices_of(own: Any, model: Any, day: Any) -> Any:
     return prices(options, day if isinstance(day, str) else None)
 
 
-def bill_of(
-    sessions: Iterable[tuple[Session, Session | None]], prices: Any = None, most: int = MOST_TOKENS
-) -> dict[str, Any]:
-    """The bill of sessions, each as it was sent and as it arrived; empty if none is known to have arrived.
+def bill_of(sessions: Iterable[SeenSession], prices: Any = None, most: int = MOST_TOKENS) -> dict[str, Any]:
+    """The bill of sessions, of what was seen to arrive of each; empty if nothing was.
 
-    `total`, `by_kind`, `breaks` and `cache`, `dearest`: as `explain` has them, of what arrived. `reach`: by name
-    `sent`, the share of all tokens that were sent, and `achieved`, the share of these that did not arrive (both by our
-    count). `partial`: true if sessions were left out since there were many.
+    `total`, `by_kind`, `breaks` and `cache`, `dearest`: as `explain` has them. `reach`: by name `sent`, the share of
+    all tokens that were sent, and `achieved`, the share of these that did not arrive (both by our count, of the
+    requests that were seen). `unseen_turns`: requests for which no answered call was seen, which are in no sum;
+    `unseen_sessions`: sessions of such requests alone. `partial`: true if sessions were left out since there were many.
     """
     from context_bench.traffic.explain import Explained, achieved, reach_of, summary
     from context_bench.transcripts.itemised import itemised
 
     named = {name: reach_of(name) for name in REACHES}
-    told, counted, unseen, partial = Explained(), 0, 0, False
-    for sent, arrived in sessions:
-        if arrived is None:
-            unseen += 1
-            continue
+    told, counted, unseen, partial = Explained(), 0, Counter[str](), False
+    for one in sessions:
         if counted > most or told.sessions >= MOST_SESSIONS:
             partial = True
             break
-        before, after = (itemised(one, prices, texts=True) for one in (sent, arrived))
-        told.add(summary(after) | {"reach": achieved(before, after, named)})
-        counted += sum(item.tokens for item in (*before.items, *after.items))
+        unseen.update(turns=one.unseen, sessions=not (one.arrived or one.beside))
+        sides = [itemised(one.session(list(side)), prices, texts=True) for side in zip(*one.pairs, strict=True)]
+        alone = len(one.arrived) == len(one.pairs)
+        made = sides[1:] if alone else [itemised(one.session(one.arrived), prices, texts=True)]
+        made += [itemised(one.session(one.beside, beside=True), prices, texts=True)] if one.beside else []
+        reach = {"reach": achieved(sides[0], sides[1], named)} if sides else {}
+        for each in made:
+            told.add(summary(each) | reach)
+            reach = {}
+        counted += sum(item.tokens for each in (*sides, *made) for item in each.items)
     if not told.turns:
         return {}
     whole = told.document()
     kept = ("sessions", "turns", "approximate", "unpriced_turns", "total", "by_kind", "breaks", "cache", "dearest")
-    reach = {name: row for name, row in told.reach.items() if row["sent_tokens"] > 0}
     return {
         **_rounded({name: whole[name] for name in kept}),
         "reach": {
             name: {"sent": row["sent_tokens"] / row["all_tokens"], "achieved": row["saved_tokens"] / row["sent_tokens"]}
-            for name, row in reach.items()
+            for name, row in told.reach.items()
+            if row["sent_tokens"] > 0
         },
-        **({"unseen_sessions": unseen} if unseen else {}),
+        **{f"unseen_{name}": number for name, number in unseen.items() if number},
         **({"partial": True} if partial else {}),
     }
 
@@ -109,17 +112,22 @@ def watched_bills(turns: Iterable[Turn], prices: Any = None, *, between: bool = 
     """Arm → the bill of the sessions in the records of a watch, with their bodies. `between`: a proxy stands there, and
     its own calls are what arrived.
     """
-    arms: dict[str, dict[tuple[str, str], list[tuple[SessionRequest, SessionRequest | None]]]] = {}
+    arms: dict[str, dict[tuple[str, str], list[_Asked]]] = {}
     size, left_out = 0, False
     for turn in turns:
-        pair = _pair(turn, between) if turn.kind == "turn" and not turn.repeat else None
-        if pair is None:
+        one = _asked(turn, between)
+        if one is None:
             continue
         size += (turn.front or turn.calls[0]).bytes_in
         if size > _MOST_BYTES:
             left_out = True
             break
-        arms.setdefault(turn.arm, {}).setdefault((turn.session, turn.context), []).append(pair)
+        group = arms.setdefault(turn.arm, {}).setdefault((turn.session, turn.context), [])
+        own = next((each for each in reversed(group) if each.turn == one.turn), None) if one.sent is None else None
+        if own is not None:
+            own.calls += one.calls
+        else:
+            group.append(one)
     found = {arm: bill_of(_sessions(arm, own), prices, MOST_TOKENS * _OF_SESSIONS) for arm, own in arms.items()}
     return {arm: bill | ({"partial": True} if left_out else {}) for arm, bill in found.items() if bill}
 
@@ -134,38 +142,42 @@ def bills_in_short(bills: Mapping[str, dict[str, Any]], *, between: bool) -> str
     return "\n" + as_table(in_short(bills["main"], between=between), width=80)
 
 
-def _pair(turn: Turn, between: bool) -> tuple[SessionRequest, SessionRequest | None] | None:
-    """A turn's request as the client sent it, and as it arrived; `None` where its body was not kept."""
+@dataclass(slots=True)
+class _Asked:
+    """A request of a client, as it was sent (`None`: calls that came late, or that nobody can be named for), and the
+    calls that the provider answered for it. `turn`: its place in the session.
+    """
+
+    turn: int
+    sent: SessionRequest | None
+    calls: list[SessionRequest]
+
+
+def _asked(turn: Turn, between: bool) -> _Asked | None:
+    """A request to a model by a record of a watch; `None` where its bodies were not kept."""
     front = turn.front if turn.front is not None or between else next(iter(turn.calls), None)  # one tap has no front
-    if front is None or not isinstance(front.request, Mapping) or front.wire not in WIRES or (turn.status or 0) >= 400:
-        return None
-    landed = [
-        call
-        for call in (turn.calls if between else [front])
+    front = front if turn.kind == "turn" else None
+    calls = [
+        verbatim(call.wire, dict(call.request), recorded_reply=_reply(call), at=call.started)
+        for call in turn.calls
         if call.wire in WIRES and isinstance(call.request, Mapping) and call.error is None and (call.status or 0) < 400
     ]
-    sent = verbatim(front.wire, dict(front.request), at=front.started)
-    if not landed:
-        return sent, None
-    asked = [parse_request(call.wire, dict(call.request or {})) for call in landed]
-    best = landed[closest(parse_request(front.wire, dict(front.request)), asked) if len(landed) > 1 else 0]
-    message = reply_message(best.wire, best.reply)
-    reply = RecordedReply.of(message or {}, usage=best.usage, model=best.model)
-    return sent, verbatim(best.wire, dict(best.request or {}), recorded_reply=reply, at=best.started)
+    if front is None or not isinstance(front.request, Mapping) or front.wire not in WIRES:
+        return _Asked(turn.turn, None, calls) if calls else None
+    return _Asked(turn.turn, verbatim(front.wire, dict(front.request), at=front.started), calls)
 
 
-def _sessions(
-    arm: str, groups: Mapping[tuple[str, str], Sequence[tuple[SessionRequest, SessionRequest | None]]]
-) -> Iterator[tuple[Session, Session | None]]:
-    for (name, context), pairs in groups.items():
+def _reply(call: Forwarded) -> RecordedReply:
+    return RecordedReply.of(reply_message(call.wire, call.reply) or {}, usage=call.usage, model=call.model)
+
+
+def _sessions(arm: str, groups: Mapping[tuple[str, str], Sequence[_Asked]]) -> Iterator[SeenSession]:
+    for (name, context), asked in groups.items():
         meta = {"format": "watch", **({"sidechain": True} if context != "main" else {})}
-        sent, arrived = [one for one, _ in pairs], [other for _, other in pairs if other is not None]
-        whole = len(arrived) == len(sent)
-        ident = name if context == "main" else f"{name} ({context})"
-        yield (
-            Session(ident, arm, sent[0].wire, sent, meta),
-            Session(ident, arm, arrived[0].wire, arrived, meta) if whole else None,
-        )
+        found = SeenSession(name if context == "main" else f"{name} ({context})", arm, meta)
+        for one in asked:
+            found.add(one.sent, one.calls)
+        yield found
 
 
 def bill_pointer(result: Result) -> str:
@@ -293,9 +305,13 @@ def _of_reach(bill: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _about(bills: Mapping[str, Mapping[str, Any]]) -> str:
+    from context_bench.traffic.explain.bill_page import unseen_sentence
+
     found = "Prompt tokens of what arrived at the provider, by source, without the few that frame each message."
     if any(bill.get("approximate") for bill in bills.values()):
         found += " Where the provider billed otherwise than we count, our counts are scaled to the bill, or predicted."
+    unseen = unseen_sentence({name: bill.get("unseen_turns", 0) for name, bill in bills.items()})
+    found += f" {unseen}" if unseen else ""
     if any(bill.get("partial") for bill in bills.values()):
         found += " Of many sessions only the first were counted; context-bench explain counts all."
     return found
