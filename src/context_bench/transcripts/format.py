@@ -33,6 +33,8 @@ DOCUMENT_LIMIT = 1024 * 1024 * 1024
 #: What a format is recognised by: so many values, or so many bytes of them.
 SAMPLE = 400
 SAMPLE_BYTES = 4 * 1024 * 1024
+#: Why a damaged line is passed over.
+NOT_JSON = "not JSON"
 Place = tuple[int, int]  # of a value in its file: offset and length of its line in bytes (or index in the document, -1)
 
 
@@ -138,7 +140,7 @@ class LogSource:
                         value = _parsed(line)
                     except ValueError:
                         if line.strip():
-                            self.skip("not JSON")
+                            self.skip(NOT_JSON)
                         continue
                     yield place, value
         except OSError as error:

@@ -93,7 +93,11 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
         reading.items,
         exact=all(request.exact for request in session.requests),
         timed=bool(reading.turns) and all(turn.at is not None for turn in reading.turns),
-        meta={key: session.meta[key] for key in ("format", "compactions", "rewinds", "unseen") if key in session.meta},
+        meta={
+            key: session.meta[key]
+            for key in ("format", "compactions", "rewinds", "unseen", "skipped")
+            if key in session.meta
+        },
     )
     _Billing(made, session, own, reading).run()
     return made

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from context_bench.__main__ import main
 from context_bench.core.errors import BadInput
 from context_bench.reports.table import as_table
 from context_bench.traffic.explain import Explained, public_name, reach_of, shareable
@@ -217,6 +218,35 @@ def test_a_folder_without_a_log_is_refused_with_the_reasons(tmp_path: Path) -> N
     (tmp_path / "x.jsonl").write_text('{"no": "log"}\n')
     with pytest.raises(BadInput, match=r"no recorded sessions in .*\n.*x\.jsonl"):
         list(LogScan().summaries([tmp_path]))
+
+
+def test_lines_that_were_passed_over_are_told_by_reason_each_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    logs = tmp_path / "logs"
+    for number in range(2):
+        write_log(logs / f"{number}.jsonl", f"s{number}")
+        whole = (logs / f"{number}.jsonl").read_text()
+        (logs / f"{number}.jsonl").write_text(whole[:200].replace("\n", " ") + "\n" + whole + '{"type": "torn', "utf-8")
+    for paths in (logs, logs, logs / "1.jsonl"):  # read, of the index, alone
+        assert main(["explain", str(paths), "--output", "json"]) == 0
+        times = 4 if paths is logs else 2
+        assert json.loads(capsys.readouterr().out)["skipped"] == {"not JSON": times}
+        assert main(["explain", str(paths), "--html", str(tmp_path / "page.html")]) == 0
+        said = f"{times} lines of the logs were passed over (not JSON {times})."
+        assert said in " ".join(capsys.readouterr().out.split())
+        assert said in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_to_share_counts_what_was_passed_over_and_names_only_damage(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s")
+    told = explained(tmp_path / "a.jsonl")
+    told.skipped.update({"route /of/my/own": 3, "not JSON": 2, "a": 1, "b": 1, "c": 1})
+    assert "(not JSON 2, route /of/my/own 3, a 1, other reasons 2)" in " ".join(grid.about for grid in grids(told))
+    page = html(shareable(told))
+    assert "8 lines of the logs were passed over (not JSON 2, of other kinds 6)." in page
+    assert "of/my/own" not in page
 
 
 def _pieces(*texts: str) -> list[str]:

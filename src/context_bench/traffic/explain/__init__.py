@@ -18,6 +18,7 @@ from context_bench.core.keys import hash_text
 from context_bench.core.tokens import counter_for
 from context_bench.reports.visible_text import visible
 from context_bench.transcripts.cache_breaks import CacheReport, cache_breaks
+from context_bench.transcripts.format import NOT_JSON
 from context_bench.transcripts.itemised import MISSING, Itemised
 from context_bench.transcripts.prompt_items import Amounts, PromptItem
 from context_bench.transcripts.sources import KINDS, SHELLS, TokenSource, is_reader
@@ -55,7 +56,7 @@ def summary(
         **{"outputs_counted": sum(not turn.output_stated for turn in made.turns), "≈": made.approximate},
         **{"input": billed.input, "output": billed.output, "usd": billed.usd, "read": billed.read},
         **{"written": billed.written, "rules": made.rules.rule.name, "sources": rows, "dearest": _dearest(made, texts)},
-        **({"unseen": made.meta["unseen"]} if "unseen" in made.meta else {}),
+        **{name: made.meta[name] for name in ("unseen", "skipped") if made.meta.get(name)},
         "series": _series(made),
         "breaks": [asdict(one) for one in found.breaks],
         "cache": {name: getattr(found, name) for name in _CACHE},
@@ -114,7 +115,8 @@ def _turn(made: Itemised, number: int) -> dict[str, Any]:
 class Explained:
     """Sums over summaries. `sources` by (kind, name); `parts` by part of a session; `breaks` by cause.
 
-    `unseen`: requests for which no answered call was seen at the provider, which are in none of the sums.
+    `unseen`: requests for which no answered call was seen at the provider, which are in none of the sums; `skipped`:
+    reason → lines of the logs that were passed over.
     """
 
     sessions: int = 0
@@ -123,6 +125,7 @@ class Explained:
     unpriced: int = 0
     outputs_counted: int = 0
     unseen: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     approximate: bool = False
     sources: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -137,6 +140,7 @@ class Explained:
     def add(self, told: Mapping[str, Any]) -> None:
         """Take in the summary of a session."""
         self.unseen += told.get("unseen", 0)
+        self.skipped.update(told.get("skipped", {}))
         if told.get("unseen") and not told["turns"]:
             return
         self.sessions += 1
@@ -215,6 +219,7 @@ class Explained:
             **{"parts": self.parts, "models": self.models, "breaks": self.breaks, "cache": self.cache},
             **{"dearest": self.dearest, "reach": self.reach, "dearest_sessions": self.listed},
             **({"unseen_turns": self.unseen} if self.unseen else {}),
+            **({"skipped": dict(sorted(self.skipped.items()))} if self.skipped else {}),
             "reach_notes": self.reached_nothing,
             "by_session": list(sessions),
         }
@@ -292,6 +297,7 @@ def shareable(told: Explained) -> Explained:
         f"mcp:{public_name(name[4:])}" if name.startswith("mcp:") else name.partition(":")[0]: row
         for name, row in told.reach.items()
     }
+    broken = told.skipped[NOT_JSON]
     return replace(
         told,
         sources=sources,
@@ -299,6 +305,7 @@ def shareable(told: Explained) -> Explained:
         dearest=[plain(item) for item in told.dearest],
         listed=[plain(row) for row in told.listed],
         longest=plain(told.longest),
+        skipped=+Counter({NOT_JSON: broken, "of other kinds": told.skipped.total() - broken}),
     )
 
 

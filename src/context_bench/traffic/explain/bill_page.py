@@ -14,11 +14,13 @@ from context_bench.reports.table import Grid, share
 from context_bench.reports.visible_text import plural, visible
 from context_bench.traffic.explain import AMOUNTS, Explained
 from context_bench.transcripts.cache_breaks import CAUSES
+from context_bench.transcripts.format import NOT_JSON
 from context_bench.transcripts.itemised import MISSING
 from context_bench.transcripts.sources import KINDS, TokenSource
 
 _LINES = 40  # of a terminal that everything is to fit
 _SOURCES, _BREAKS = 8, 4
+_REASONS = 3  # for which lines of logs were passed over, that are named
 _DEAREST = 15  # sources in the picture of bars
 _SHORT = 10  # characters that a figure's place on a telephone has room for
 _WEB = "Drop a log here, or choose one. It goes to this process only; nothing is written, nothing leaves this machine."
@@ -133,6 +135,16 @@ def unseen_sentence(counts: Mapping[str, int]) -> str:
     return f"{why}: {listed}." if listed else ""
 
 
+def _skipped(counts: Mapping[str, int]) -> str:
+    """Say how many lines of logs were passed over, damaged ones first."""
+    ranked = sorted(counts.items(), key=lambda pair: (pair[0] != NOT_JSON, -pair[1], pair[0]))
+    shown = [f"{visible(why, 40)} {count:,}" for why, count in ranked[:_REASONS]]
+    shown += [f"other reasons {sum(count for _, count in ranked[_REASONS:]):,}"] * (len(ranked) > _REASONS)
+    number = sum(counts.values())
+    lines = f"{number:,} {plural(number, 'line')} of the logs {'was' if number == 1 else 'were'} passed over"
+    return f"{lines} ({', '.join(shown)})." if shown else ""
+
+
 def _about(told: Explained) -> str:
     found = "new: first sent; again: sent again per new token; billed: prompt tokens over all requests."
     if told.approximate:
@@ -144,6 +156,7 @@ def _about(told: Explained) -> str:
     if told.unpriced:
         found += f" {told.unpriced:,} requests of models without a known price are in no dollars."
     found += f" {unseen}" if (unseen := unseen_sentence({"": told.unseen})) else ""
+    found += f" {skipped}" if (skipped := _skipped(told.skipped)) else ""
     return found
 
 

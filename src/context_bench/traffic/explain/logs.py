@@ -37,7 +37,7 @@ from context_bench.transcripts.session_files import log_files, read_sessions
 from context_bench.wire.conversation import WIRES
 from context_bench.wire.turns import Quotas
 
-FORM = 1  # of a line of the index
+FORM = 2  # of a line of the index
 _PROCESSES = 2
 _FEW = 8 * 2**20  # bytes of logs up to which another process is not worth its start
 _WAITING = 4  # logs that are handed out ahead of time
