@@ -26,7 +26,7 @@ from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices, Rules, rules_of
 from context_bench.transcripts.account import Account, fit, stated_usage
 from context_bench.transcripts.prompt_items import Amounts, BilledTurn, PromptItem, PromptItems
-from context_bench.transcripts.session import Session
+from context_bench.transcripts.session import UNNAMED, Session
 from context_bench.transcripts.sources import TokenSource
 from context_bench.wire.cache import LiveCache
 
@@ -95,7 +95,7 @@ def itemised(session: Session, prices: Prices | None = None, *, texts: bool = Fa
         timed=bool(reading.turns) and all(turn.at is not None for turn in reading.turns),
         meta={
             key: session.meta[key]
-            for key in ("format", "compactions", "rewinds", "unseen", "skipped")
+            for key in ("format", "compactions", "rewinds", "unseen", "skipped", "began", UNNAMED)
             if key in session.meta
         },
     )

@@ -17,6 +17,7 @@ from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
 from context_bench.transcripts.format import Format, LogSource, Place
 from context_bench.transcripts.session import (
+    UNNAMED,
     WIRE_HEADERS,
     RecordedReply,
     SessionRequest,
@@ -132,12 +133,17 @@ def request_log(name: str, rank: int, read: Reader, about: str) -> Format[Iterat
 def transcripts_of(source: LogSource, name: str, read: Reader) -> Iterator[Transcript]:
     """The runs of a request log, in order of their first lines."""
     for number, (session, places) in enumerate(conversations(source, read), 1):
-        yield transcript_of(source, name, read, session or f"{source.stem}-{number}", places)
+        yield transcript_of(source, name, read, session, number, places)
 
 
-def transcript_of(source: LogSource, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:
-    """One run of a request log, whose lines are read when its requests are asked for."""
-    one = Transcript(ident, name, "tap", named=False)
+def transcript_of(
+    source: LogSource, name: str, read: Reader, session: str | None, number: int, places: list[Place]
+) -> Transcript:
+    """One run of a request log, whose lines are read when its requests are asked for. Without a name of its own it has
+    the file's, and the number that it has there.
+    """
+    one = Transcript(session or f"{source.stem}-{number}", name, "tap", named=False)
+    one.meta = {} if session else {UNNAMED: True}
     one.sent = lambda: _sent(one, [line for line in map(read, source.at(places)) if isinstance(line, Logged)])
     return one
 
@@ -242,7 +248,7 @@ def _unmarked(value: Any) -> Any:
 def _sent(one: Transcript, lines: list[Logged]) -> list[SessionRequest]:
     first = lines[0]
     one.wire = first.wire
-    one.meta = {**first.meta, "reconstructed": first.whole}
+    one.meta |= {**first.meta, "reconstructed": first.whole, **({"began": first.at} if first.at is not None else {})}
     if first.whole:
         chat = to_chat(first.wire, first.body)
         requests = conversation(chat.messages, model=chat.model, tools=chat.tools, params=chat.params)

@@ -37,6 +37,8 @@ from context_bench.wire.conversation import (
 )
 from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES
 
+#: In the meta of a session that the recording gives no name: its id is made of the file's name.
+UNNAMED = "unnamed"
 #: Headers a body needs on its wire, beside the key.
 WIRE_HEADERS: dict[str, dict[str, str]] = {
     "openai-chat": {"content-type": "application/json"},

@@ -30,6 +30,7 @@ from context_bench.transcripts.format import (
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.tap_records import Pair as Pair
 from context_bench.transcripts.session import (
+    UNNAMED,
     Compaction,
     RecordedReply,
     Session,
@@ -387,7 +388,8 @@ def _sessions(found: Read, source: LogSource) -> Iterator[Session]:
         for part in one.family():
             if found.conversation and part.sent is None and not any(part.messages()):
                 continue
-            part.ident = part.ident or name_of(source.path)
+            if not part.ident:
+                part.ident, part.meta = name_of(source.path), {**part.meta, UNNAMED: True}
             made = session(part, str(source.path))
             if made.requests:
                 number += 1

@@ -249,6 +249,46 @@ def test_a_page_to_share_counts_what_was_passed_over_and_names_only_damage(tmp_p
     assert "of/my/own" not in page
 
 
+def write_records(path: Path, *said: str) -> None:
+    """Records of a tap, of conversations of one request without a name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    usage = {"input_tokens": 900, "output_tokens": 5}
+    lines = []
+    for number, words in enumerate(said):
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": words}]}
+        head = {"id": f"r{number}", "mark": None, "matched_by": "none", "wire": "openai-chat", "method": "POST"}
+        told = {"started": 1e9 + number, "status": 200, "bytes_in": 9, "facts": {"policy": "full"}}
+        told |= {"request": body, "usage": usage, "reply": {}, "model": "gpt-4o", "path": "/v1/chat/completions"}
+        lines.append(json.dumps(head | told))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def counted(folder: Path, index: Path | None = None) -> tuple[int, int]:
+    """Sessions that count, and those that stand twice."""
+    reading = LogScan(index=index)
+    return len(list(reading.summaries([folder]))), reading.twice
+
+
+def test_copies_of_sessions_without_a_name_count_once_whatever_their_files_are_called(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl", "more/a.jsonl"):
+        write_records(tmp_path / "logs" / name, "one", "two")
+    for _ in range(2):
+        assert counted(tmp_path / "logs", tmp_path / "index.jsonl") == (2, 4)
+
+
+def test_different_sessions_without_a_name_are_no_copies_of_one_another(tmp_path: Path) -> None:
+    for folder, words in (("mine", "a plum"), ("yours", "a pear")):
+        write_records(tmp_path / "logs" / folder / "records.jsonl", words)
+    assert counted(tmp_path / "logs") == (2, 0)
+    for folder, words in (("mine", "a plum"), ("yours", "a pear")):
+        talk = [{"role": "user", "content": words}, {"role": "assistant", "content": "Yes."}, {"role": "user"}]
+        talk[2]["content"] = "And then?"
+        turns = [json.dumps({"model": "gpt-4o", "messages": talk[:count]}) for count in (1, 3)]
+        (tmp_path / "bodies" / folder).mkdir(parents=True)
+        (tmp_path / "bodies" / folder / "log.jsonl").write_text("\n".join([*turns, *turns]))  # a session, and again
+    assert counted(tmp_path / "bodies") == (4, 0)
+
+
 def _pieces(*texts: str) -> list[str]:
     """Every run of 12 characters, but those of white space and digits alone."""
     return [

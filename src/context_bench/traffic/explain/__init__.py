@@ -14,13 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.keys import hash_text
+from context_bench.core.keys import canonical_json, hash_text
 from context_bench.core.tokens import counter_for
 from context_bench.reports.visible_text import visible
 from context_bench.transcripts.cache_breaks import CacheReport, cache_breaks
 from context_bench.transcripts.format import NOT_JSON
 from context_bench.transcripts.itemised import MISSING, Itemised
 from context_bench.transcripts.prompt_items import Amounts, PromptItem
+from context_bench.transcripts.session import UNNAMED
 from context_bench.transcripts.sources import KINDS, SHELLS, TokenSource, is_reader
 from context_bench.wire.cache import break_even_turns
 from context_bench.wire.lossless import REWRITINGS, rewritten
@@ -57,6 +58,7 @@ def summary(
         **{"input": billed.input, "output": billed.output, "usd": billed.usd, "read": billed.read},
         **{"written": billed.written, "rules": made.rules.rule.name, "sources": rows, "dearest": _dearest(made, texts)},
         **{name: made.meta[name] for name in ("unseen", "skipped") if made.meta.get(name)},
+        **({"content": _content_hash(made)} if made.meta.get(UNNAMED) else {}),
         "series": _series(made),
         "breaks": [asdict(one) for one in found.breaks],
         "cache": {name: getattr(found, name) for name in _CACHE},
@@ -67,6 +69,13 @@ def summary(
 
 
 _CACHE = ("predicted", "stated", "prompt", "hour_saves", "hour_costs")
+
+
+def _content_hash(made: Itemised) -> str:
+    """A hash of what was said and billed in a session, and when it began where that is known."""
+    items = [[item.source.kind, item.source.name, item.digest, item.first, item.turns] for item in made.items]
+    billed = [[turn.model, turn.usage.input_tokens, turn.usage.output_tokens] for turn in made.turns]
+    return hash_text(canonical_json([made.meta.get("began"), items, billed]), 24)
 
 
 def _dearest(made: Itemised, texts: bool) -> list[dict[str, Any]]:

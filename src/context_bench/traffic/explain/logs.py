@@ -11,6 +11,7 @@ or of another version is read as if it were not there. The file can be removed a
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
@@ -62,7 +63,7 @@ class LogFile:
 class LogScan:
     """A pass over logs. `on_progress` is told (files read, files in all, bytes read, bytes in all). `skipped` counts
     files that are no logs; `reread` those that were not in the index; `twice` sessions that another file holds too
-    (a database and what was exported of it), which count once.
+    (a database and what was exported of it, a copy), which count once: known by their name, else by what was said.
     """
 
     reaches: Sequence[str] = ()
@@ -91,11 +92,15 @@ class LogScan:
                 self.faults += [told] if told and len(self.faults) < 5 else []
                 continue
             found = True
+            held: Counter[tuple[Any, ...]] = Counter()  # a session without a name may be in one file more than once
             for one in told:
-                same = (one["id"], one["part"], one["turns"], round(one["input"]), round(one["output"]))
-                self.twice += same in seen
-                if same not in seen:
-                    seen.add(same)
+                named = one.get("content") or one["id"]
+                same = (named, one["part"], one["turns"], round(one["input"]), round(one["output"]))
+                held[same] += "content" in one
+                key = (*same, held[same])
+                self.twice += key in seen
+                if key not in seen:
+                    seen.add(key)
                     yield one
         if not found:
             why = "\n".join(f"  - {fault}" for fault in self.faults) or "  - no file of a known ending in it"

@@ -46,7 +46,7 @@ from context_bench.transcripts.requests import (
     session_named,
     transcript_of,
 )
-from context_bench.transcripts.session import verbatim
+from context_bench.transcripts.session import UNNAMED, verbatim
 from context_bench.transcripts.trace import grouped
 from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, ChatMessage, reply_message, to_chat
@@ -104,7 +104,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
     """
     log = _Log(source)
     for number, (session, places) in enumerate(log.groups, 1):
-        one = transcript_of(source, NAME, logged, session or f"{source.stem}-{number}", places)
+        one = transcript_of(source, NAME, logged, session, number, places)
         one.retrace = lambda one, number=number: log.retrace(one, number - 1)
         yield one
 
@@ -371,6 +371,7 @@ def _read_pairs(source: LogSource) -> Iterator[Transcript]:
         if pair.tools:
             body["tools"] = pair.tools
         one = Transcript(pair.id, PAIRS, meta={"reconstructed": True, "compressed": pair.compressed})
+        one.meta |= {UNNAMED: True} if pair.id.removeprefix(f"{source.stem}-").isdigit() else {}
         one.sent = partial(list, [verbatim("openai-chat", body)])
         yield one
 
