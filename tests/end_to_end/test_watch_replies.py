@@ -26,7 +26,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def _serving(handle: Handler) -> AsyncIterator[str]:
+async def serving(handle: Handler) -> AsyncIterator[str]:
     runner = web.ServerRunner(web.Server(handle, access_log=None), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -99,8 +99,8 @@ async def _watched(
     proxy = _Proxy(back, change, **heads)
     proxy.cached = cached
     async with (
-        _serving(_provider) as provider,
-        _serving(proxy.handle) as via,
+        serving(_provider) as provider,
+        serving(proxy.handle) as via,
         Watch(provider, via=via, back=back, keep=keep, record="full") as watch,
         aiohttp.ClientSession() as session,
     ):

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from context_bench.__main__ import main
 from context_bench.core.measures import dollars
+from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
@@ -23,6 +25,7 @@ from context_bench.traffic.sections.watch_board import as_json, line, summary
 from context_bench.wire.turns import by_context, by_session, total
 
 from .test_watch import CHAT, KEY, Kept, behind, command, conversation, free_port, lines, send
+from .test_watch_replies import serving
 
 PRICES = GenaiPrices()
 ABOUT = {"watch": "w"}
@@ -135,6 +138,56 @@ async def test_a_client_that_leaves_is_told_from_a_provider_that_breaks_off():
             reply.close()
         await asyncio.sleep(0.1)
     assert total(kept).failures == {"client left": 1}
+
+
+async def test_a_turn_whose_client_left_costs_as_much_with_and_without_a_proxy_that_changes_nothing():
+    """The client leaves before there is an answer; the proxy and the provider finish the call all the same."""
+    kept, back, asked, left = Kept(), free_port(), asyncio.Event(), asyncio.Event()
+
+    async def proxy(request: web.BaseRequest) -> web.Response:
+        body = await request.read()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{back}{request.path}", data=body) as reply,
+        ):
+            return web.Response(body=await reply.read(), content_type="application/json")
+
+    async def provider(request: web.BaseRequest) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        asked.set()
+        usage = {"prompt_tokens": 700, "completion_tokens": 1, "total_tokens": 701}
+        message = {"message": {"role": "assistant", "content": "fine"}, "index": 0, "finish_reason": "stop"}
+        answer = {"object": "chat.completion", "model": body["model"], "choices": [message], "usage": usage}
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        await response.prepare(request)  # the head comes at once, the answer once the client has left
+        if "leave" in str(body):
+            await left.wait()
+        await response.write(json.dumps(answer).encode())
+        return response
+
+    def gone(record: Forwarded) -> None:
+        if record.status is None:
+            left.set()
+
+    async with (
+        serving(provider) as upstream,
+        serving(proxy) as via,
+        Watch(upstream, via=via, back=back, prices=PRICES, keep=kept.keep, sink=gone) as watch,
+    ):
+        await send(watch.url, QUESTION)
+        asked.clear()
+        leaving = asyncio.create_task(send(watch.url, [{"role": "user", "content": "I shall leave. " * 200}]))
+        await asked.wait()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await watch.drain()
+    whole, [_, turn] = total(kept), sorted(kept, key=lambda one: one.number)
+    assert turn.failure == "client left"
+    assert whole.prompt_cost_ratio == pytest.approx(1.0)
+    assert turn.alone_cost == turn.predicted_cost > 0
+    assert turn.bill_alone == turn.bill_through > 0
+    assert (turn.added, turn.added_ttft, turn.added_pause) == (None, None, None)
+    assert "prompts ×1.00 of as sent" in told(kept)
 
 
 # Repeats

@@ -230,6 +230,8 @@ class Figures:
     violations: Counter[str] = field(default_factory=Counter)
     tools: dict[str, dict[str, int]] = field(default_factory=dict)
     models: Counter[str] = field(default_factory=Counter)
+    _alone: float = 0.0  # with `_through`: prompts of the turns whose cost is known both as sent and as forwarded
+    _through: float | None = None
     _added: list[float] = field(default_factory=list)
     _added_ttft: list[float] = field(default_factory=list)
     _added_first_byte: list[float] = field(default_factory=list)
@@ -258,6 +260,11 @@ class Figures:
         ]
         self.answered += len(answered)
         self.untold += sum(call.usage is None for call in answered)
+        if turn.kind != "turn":
+            self._through = plus(self._through, turn.predicted_cost)
+        elif turn.alone_cost is not None and not (answered and turn.predicted_cost is None):
+            self._alone += turn.alone_cost
+            self._through = plus(self._through, turn.predicted_cost)
 
     def _add_turn(self, turn: Turn) -> None:
         self.repeats += turn.repeat
@@ -335,10 +342,10 @@ class Figures:
 
     @property
     def prompt_cost_ratio(self) -> float | None:
-        """Predicted prompt cost as forwarded over that as sent: above 1, what stands in between makes prompts
-        dearer.
+        """Predicted prompt cost as forwarded over that as sent, of turns where both are known: above 1, what stands in
+        between makes prompts dearer.
         """
-        return self.predicted_cost / self.alone_cost if self.alone_cost and self.predicted_cost is not None else None
+        return self._through / self._alone if self._alone and self._through is not None else None
 
     def as_dict(self) -> dict[str, Any]:
         """All figures by name, JSON-ready; what nobody told is left out."""

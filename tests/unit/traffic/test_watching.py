@@ -42,6 +42,20 @@ def plain(text: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
 
 
+def test_the_price_of_prompts_compares_only_turns_that_are_known_on_both_sides():
+    answered = call(1)
+    answered.status = 200
+    turns = [
+        turn(1, predicted_cost=2.0, alone_cost=4.0),
+        turn(2, predicted_cost=7.0),  # the client's body was too large to be read
+        turn(3, alone_cost=7.0, calls=[answered]),  # the one that arrived was
+        turn(4, predicted_cost=0.5, kind="late"),
+        turn(5, alone_cost=1.0, calls=[]),  # answered on the way
+    ]
+    assert total(turns).prompt_cost_ratio == 2.5 / 5.0
+    assert total(turns[1:2]).prompt_cost_ratio is None
+
+
 def test_figures_are_sums_and_what_nobody_told_is_absent():
     turns = [
         turn(1),

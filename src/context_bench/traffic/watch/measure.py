@@ -232,7 +232,7 @@ class TurnMeasure:
         if not (event.calls and event.calls[0] is front):  # with one tap only, the front's own record is the provider's
             turn.front = record
             self._compare(turn, front, event.calls)
-            turn.alone_cost = self._alone_cost(front, place)
+            turn.alone_cost = self._alone_cost(front, turn.calls, place)
             turn.bill_alone = _sum(turn.alone_cost, turn.bill_alone)
             if not _answered(record) and turn.bill_through == 0:  # nobody was asked
                 turn.bill_alone = 0.0
@@ -294,8 +294,9 @@ class TurnMeasure:
     def _cost(self, usage: Usage, model: str | None) -> float | None:
         return self._prices.cost(usage, model or "") if self._prices is not None else None
 
-    def _alone_cost(self, front: SeenExchange, place: SessionPlace | None) -> float | None:
-        if place is None or front.request is None or not _answered(front.exchange.record):
+    def _alone_cost(self, front: SeenExchange, calls: list[Forwarded], place: SessionPlace | None) -> float | None:
+        """The prompt's cost had nothing stood in between; also where a client left whose call was answered behind."""
+        if place is None or front.request is None or not any(map(_answered, (front.exchange.record, *calls))):
             return None
         return self._alone.add(place.session.identity, front.request, front.exchange.arrived).cost
 
@@ -328,7 +329,8 @@ class TurnMeasure:
         found += self._faults(turn, front, main, found)
         found += self._reply_changes(turn, front, calls, record)
         self._tell(turn, front, [*again, *found])
-        turn.added = _apart(turn.seconds, record.seconds)
+        if turn.status is not None and turn.failure in (None, str(turn.status)):  # else its client did not wait for it
+            turn.added = _apart(turn.seconds, record.seconds)
         turn.added_ttft = _apart(turn.ttft, record.ttft)
 
     def _tell(self, turn: Turn, front: SeenExchange, found: list[Violation]) -> None:
@@ -377,7 +379,7 @@ class TurnMeasure:
         place, found = closest_reply(front.answer, backs, asked=front.request)
         turn.first_byte, turn.pause = front.answer.first_byte, front.answer.longest_pause
         turn.added_first_byte = _apart(turn.first_byte, backs[place].first_byte)
-        if front.answer.streamed and backs[place].streamed:
+        if front.answer.streamed and backs[place].streamed and turn.failure is None:
             turn.added_pause = _apart(turn.pause, backs[place].longest_pause)
         return found
 
