@@ -19,6 +19,7 @@ from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
 from context_bench.traffic.watch.watcher import Watch
 from context_bench.wire.apis.shared import Reply
+from context_bench.wire.turns import total
 
 HUGE = 2**63
 HOSTILE = [HUGE, 10**30, -1, 1e308, True, "12", [1]]
@@ -282,3 +283,21 @@ async def test_a_watch_outlives_any_count_of_a_reply():
     ]
     assert len(counts) >= 4
     assert all(0 <= value <= 2**53 for value in counts)
+
+
+async def test_a_prompt_has_no_more_of_it_from_the_cache_than_there_is():
+    class Contradicts(Claims):
+        async def reply(self, request, headers):
+            return Reply("Paris", finish_reason="stop", usage=Usage(100, 10, 500), model="gpt-4o")
+
+    kept = []
+
+    async def keep(turns):
+        kept.extend(turns)
+
+    async with ModelServer(Contradicts()) as server, Watch(server.url, keep=keep) as watch:
+        async with ChatClient(watch.url, api_key="k") as client:
+            await client.chat("gpt-4o", [{"role": "user", "content": "Where?"}])
+        await watch.drain()
+    figures = total(kept)
+    assert (figures.usage.input_tokens, figures.usage.cache_read, figures.new_tokens) == (100, 100, 0)

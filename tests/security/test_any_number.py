@@ -145,6 +145,8 @@ def test_any_usage_in_any_form_can_be_stored_and_priced(name, data):
             all(value is None or (type(value) is int and 0 <= value <= 2**53) for value in astuple(found))
         )
         if found is not None:
+            if found.input_tokens is not None:
+                assert (found.cache_read or 0) + (found.cache_write or 0) <= found.input_tokens
             cost = GenaiPrices({"*": {"input": 1e3, "output": 1e3}}).cost(found, "m")
             assert cost is None or math.isfinite(cost)
 

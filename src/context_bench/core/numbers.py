@@ -253,7 +253,7 @@ OTEL = Form(
 
 def usage_of(raw: Any, form: Form = OWN) -> Usage | None:
     """The counts that an object tells in this form; `None` where it tells none. A count that cannot be one is absent,
-    like one not told.
+    like one not told; what a prompt is said to have from the cache, or put there, is no more than the prompt.
     """
     if not (type(raw) is dict or isinstance(raw, Mapping)):  # the first is most of them and far cheaper to tell
         return None
@@ -263,6 +263,9 @@ def usage_of(raw: Any, form: Form = OWN) -> Usage | None:
         return None
     if form.apart and given is not None:
         given = count(given + (read or 0) + (written or 0))
+    elif given is not None and (read or 0) + (written or 0) > given:
+        read = None if read is None else min(read, given)
+        written = None if written is None else min(written, given - (read or 0))
     return Usage(given, made, read, written, thought, _read(raw, form.cache_write_1h) or None)
 
 
