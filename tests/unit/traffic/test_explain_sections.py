@@ -171,6 +171,23 @@ def test_an_undercounted_log_is_corrected_by_the_wire(log, tmp_path, capsys):
     assert "five hours" in shown
 
 
+def test_a_call_that_told_no_usage_is_in_both_the_log_and_the_records(tmp_path, capsys):
+    """As a log and a tap have a stream whose usage nobody asked for."""
+    body = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "How deep is the harbour?"}]}
+    reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Nine metres."}}]}
+    log, records = tmp_path / "log.jsonl", tmp_path / "records.jsonl"
+    log.write_text(json.dumps({"request": body, "response": reply}) + "\n")
+    head = {"id": "r1", "mark": None, "matched_by": "none", "wire": "openai-chat", "method": "POST", "model": "gpt-4.1"}
+    told = {"path": "/v1/chat/completions", "started": 1.0, "bytes_in": 1, "usage": None, "facts": {"policy": "meta"}}
+    lines = [head | told | {"status": 200}, head | told | {"status": None, "error": "no answer"}]
+    records.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    wire = explained(capsys, log, "--against", records)["wire"]
+    assert (wire["calls_in_both"], wire["missing_in_log"], wire["not_on_wire"]) == (1, 0, 0)
+    assert (wire["log_states_no_usage"], wire["wire_states_no_usage"]) == (1, 1)
+    assert main(["explain", str(log), "--no-index", "--against", str(records)]) == 0
+    assert "1 told no usage on the wire and is in none of its sums" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("text", [None, "", '{"no": "record"}\n'])
 def test_what_is_no_record_of_a_tap_is_refused(log, tmp_path, capsys, text):
     records = tmp_path / "records.jsonl"

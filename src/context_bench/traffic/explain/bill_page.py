@@ -284,6 +284,8 @@ def wire_grids(check: Mapping[str, Any], log: Explained, wire: Explained | None)
     about += "The last column is the bill corrected to the wire."
     if check["paired_by_order"]:
         about += f" {check['paired_by_order']:,} were paired by their order, for no count of theirs agrees."
+    if untold := check["wire_states_no_usage"]:
+        about += f" {untold:,} told no usage on the wire and {'is' if untold == 1 else 'are'} in none of its sums."
     columns = ("", "in the log", "on the wire", "told", "not in the log", "corrected")
     found = [Grid("The log against the wire", columns, rows, about)]
     found += _composition(log, wire) if wire is not None else []

@@ -279,9 +279,9 @@ class WireCheck:
         """
         found = {}
         for name in FIELDS:
-            paired = sum(getattr(one.usage, name) or 0 for _, one in self.pairs)
-            missing = sum(getattr(one.usage, name) or 0 for one in self.missing)
-            logged = sum(getattr(usage, name) or 0 for usage, _ in self.pairs if usage is not None)
+            paired = sum(getattr(one.usage, name, None) or 0 for _, one in self.pairs)
+            missing = sum(getattr(one.usage, name, None) or 0 for one in self.missing)
+            logged = sum(getattr(usage, name, None) or 0 for usage, _ in self.pairs)
             found[name] = {"log": logged, "wire": paired, "missing": missing, "corrected": paired + missing}
         return found
 
@@ -302,6 +302,9 @@ class WireCheck:
             **{"calls_in_both": len(self.pairs), "paired_by_order": self.by_order, "refused": self.refused},
             **{"missing_in_log": len(self.missing), "not_on_wire": len(self.extra)},
             **{"log_states_no_usage": sum(usage is None for usage, _ in self.pairs)},
+            "wire_states_no_usage": sum(
+                each.usage is None for each in (*(one for _, one in self.pairs), *self.missing)
+            ),
             **{"fields": self.sums(), "usd": self.money(prices), "bill": "corrected to the wire"},
             "quotas": self.quotas.as_dict(),
         }
@@ -315,7 +318,8 @@ def held_against(paths: Iterable[str | Path], records: str | Path) -> WireCheck:
         check.quotas.take(one.facts)
         refused = one.status is not None and one.status >= 400
         check.refused += refused and one.wire in WIRES
-        if one.wire in WIRES and not refused and not one.facts.get("warm_up") and one.usage is not None:
+        answered = one.usage is not None or (one.status is not None and not refused)
+        if one.wire in WIRES and answered and not refused and not one.facts.get("warm_up"):
             seen.append(one)
     seen.sort(key=lambda one: one.started)
     logged = [
@@ -334,8 +338,8 @@ def _paired(check: WireCheck, logged: list[Usage | None], seen: list[Forwarded])
             places.setdefault(_counts(one.usage, names), []).append(one)
         left = []
         for usage in logged:
-            same = places.get(_counts(usage, names)) if usage is not None else None
-            if same and any(_counts(usage, names)):
+            same = places.get(_counts(usage, names))
+            if same and (names is FIELDS or any(_counts(usage, names))):  # those that tell nothing go together
                 check.pairs.append((usage, same.pop()))
             else:
                 left.append(usage)
@@ -348,7 +352,7 @@ def _paired(check: WireCheck, logged: list[Usage | None], seen: list[Forwarded])
 
 
 def _counts(usage: Usage | None, names: Sequence[str]) -> tuple[int, ...]:
-    return tuple(getattr(usage, name) or 0 for name in names)
+    return tuple(getattr(usage, name, None) or 0 for name in names)
 
 
 def _records(path: Path) -> Iterator[Forwarded]:
