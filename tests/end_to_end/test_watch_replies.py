@@ -14,7 +14,7 @@ from context_bench.core.records import Usage
 from context_bench.traffic.sections.watch_board import as_json, summary
 from context_bench.traffic.watch.watcher import Watch
 from context_bench.wire.apis import Reply, parse_request, render_reply, render_stream
-from context_bench.wire.turns import Turn
+from context_bench.wire.turns import Turn, total
 
 from .killing import free_port
 
@@ -177,3 +177,43 @@ async def test_an_answer_of_the_proxys_own_and_a_cost_that_it_tells() -> None:
     cached = json.dumps(render_reply("openai-chat", _REPLY, parse_request("openai-chat", {}))).encode()
     turns = await _watched(lambda data: data, _asked("openai-chat"), cached=cached)
     assert [(turn.violations, turn.calls) for turn in turns] == [({"answered_without_provider": 1}, [])]
+
+
+_ODD = {
+    "a page": (b"<html><body>Please log in</body></html>", "text/html"),
+    "half of one": (b'{"choices": [{"index": 0, "mess', "application/json"),
+    "nothing": (b"", "application/json"),
+    "something else": (b"[1, 2]", "application/json"),
+}
+
+
+async def test_a_body_that_is_no_reply_is_a_failure_of_the_provider() -> None:
+    kept = list[Turn]()
+
+    async def keep(turns: list[Turn]) -> None:
+        kept.extend(turns)
+
+    async def odd(request: web.BaseRequest) -> web.StreamResponse:
+        text = str(await request.read())
+        body, kind = next(_ODD[name] for name in _ODD if name in text)
+        return web.Response(body=body, content_type=kind)
+
+    async with (
+        serving(odd) as provider,
+        Watch(provider, keep=keep) as watch,
+        aiohttp.ClientSession() as session,
+    ):
+        for name in _ODD:
+            for wire in _PATHS:
+                async with session.post(watch.url + _PATHS[wire], json=_asked(wire, name)[1]) as answer:
+                    assert answer.status == 200
+                    await answer.read()
+        await watch.drain()
+    assert total(kept).failures == {"unreadable reply": len(_ODD) * len(_PATHS)}
+
+
+@pytest.mark.parametrize("wire", _PATHS)
+async def test_a_page_in_the_place_of_a_reply_is_named_for_what_it_is(wire: str) -> None:
+    [turn] = await _watched(lambda data: _ODD["a page"][0], _asked(wire))
+    assert turn.violations == {"reply_unreadable": 1}
+    assert turn.failure == "unreadable reply"

@@ -200,7 +200,10 @@ class RecordWriter:
         if why:
             record.facts["reply_unread"] = why
         elif record.wire in _PROMPTS:
-            self._keep_answer(record, exchange, _answer(exchange, body))
+            answer = _answer(exchange, body)
+            self._keep_answer(record, exchange, answer)
+            if (exchange.method, exchange.error, answer.error, answer.complete) == ("POST", None, None, False):
+                mark_failed(record, "unreadable reply")
         if exchange.status is not None and exchange.status >= 400:
             record.error = record.error or _provider_error(
                 exchange.status, body if self.policy in ("redacted", "full") else None

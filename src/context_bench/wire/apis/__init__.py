@@ -228,7 +228,7 @@ def seen_body(wire: str, data: Any, status: int | None, ended: Ending = "whole")
     try:
         reply = parse_reply(wire, body)
     except BadReply as bad:
-        broken = ended == "broken" or isinstance(body, str)
+        broken = ended == "broken" or (isinstance(body, str) and body.lstrip()[:1] == "{")  # the beginning of one
         return Reply(complete=False, left=left, faults=() if broken else (Fault("body", str(bad)[:200]),))
     reply.complete, reply.left = ended == "whole", left
     return reply
