@@ -837,3 +837,17 @@ def test_what_the_proxys_spend_log_says_stands_beside_the_bill(tmp_path, capsys)
     assert told["watch"]["spend"]["told"] == 0.5
     assert 0 < told["watch"]["spend"]["by_usage"] < 0.1
     assert any("spend log says $0.5000" in note for note in told["notes"])
+    capsys.readouterr()
+    idle = [
+        "watch",
+        "--front",
+        str(front),
+        "--upstream",
+        "echo",
+        "--spend",
+        str(log),
+        "--store",
+        str(tmp_path / "s.db"),
+    ]
+    assert main([*idle, "--quiet", "--", sys.executable, "-c", "pass"]) == 0
+    assert "The proxy's spend log says $0.00." in " ".join(capsys.readouterr().out.split())

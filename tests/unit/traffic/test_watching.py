@@ -56,6 +56,17 @@ def test_the_price_of_prompts_compares_only_turns_that_are_known_on_both_sides()
     assert total(turns[1:2]).prompt_cost_ratio is None
 
 
+def test_the_summary_has_no_negative_nothing_no_raw_object_and_plurals_that_agree():
+    answered = [call(number) for number in range(3)]
+    for each in answered:
+        each.status = 200
+    turns = [turn(1, usage=None, cost=None, calls=answered, added=-0.0001, added_pause=-0.0004, unpriced=2)]
+    text = " ".join(summary(turns, {"watch": "w", "spend": {"told": 0.5, "by_usage": 0.1}}).split())
+    assert "watch w session" in text
+    assert "added 0 ms · longest pause 0 ms" in text
+    assert "3 of 3 calls told no usage and are not in the money" in text
+
+
 def test_figures_are_sums_and_what_nobody_told_is_absent():
     turns = [
         turn(1),

@@ -118,6 +118,7 @@ class WatchRun:
         from context_bench.session.run_parts import started_upstream
         from context_bench.traffic.sections import publish_watch
         from context_bench.traffic.sections.watch_board import Board
+        from context_bench.wire.turns import Figures
 
         prices, spend = self._prices(), SpendLog.of(self.options.spend)
         with open_store(self.options.store) as kept:
@@ -134,7 +135,7 @@ class WatchRun:
                     guard.begin(log.name)
                 code = await self._watch(url, prices, log, board, settings, steering, guard)
             if spend is not None:
-                settings["spend"], said = spend.since(board.sums["main"].cost)
+                settings["spend"], said = spend.since(board.sums.get("main", Figures()).cost)
                 self.notes.append(said)
             try:
                 log.end({**settings, "notes": self.notes})

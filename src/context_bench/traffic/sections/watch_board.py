@@ -233,7 +233,7 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     stream = io.StringIO()
     console = Console(file=stream, width=WIDTH, color_system=None, highlight=False, emoji=False)
     console.print(
-        Text(" · ".join(visible(f"{name} {value}", 200) for name, value in about.items() if value is not None))
+        Text(" · ".join(visible(f"{name} {value}", 200) for name, value in about.items() if _is_short(value)))
     )
     if not board.figures:
         console.print("Nothing came through.")
@@ -243,6 +243,11 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     for note in _notes(board, about, notes):
         console.print(Text(visible(note, 1000)))
     return "\n".join(text.rstrip() for text in stream.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def _is_short(value: Any) -> bool:
+    """True if a setting can stand in the first lines; what has parts is told in a sentence of its own."""
+    return value is not None and not isinstance(value, Mapping)
 
 
 def as_json(
@@ -449,16 +454,19 @@ def _left_out(figures: Figures) -> Iterator[str]:
             if figures.guessed is None
             else f": ≈ {dollars(figures.guessed)} is predicted, tokens counted here × price"
         )
-        yield f"{told}{guess or ' and is not in the money'}"
+        yield f"{told}{guess or f' and {_are(figures.untold)} not in the money'}"
     if figures.cost_stated is not None:
         usage = "" if figures.stated_for is None else f", by the provider's usage it is {dollars(figures.stated_for)}"
         yield f"told in headers: {dollars(figures.cost_stated)}{usage}"
     if figures.unpriced:
         calls = plural(figures.unpriced, "call")
         yield (
-            f"{figures.unpriced:,} {calls} of a model without a known price "
-            f"{'is' if figures.unpriced == 1 else 'are'} not in the money"
+            f"{figures.unpriced:,} {calls} of a model without a known price {_are(figures.unpriced)} not in the money"
         )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _kinds(word: str, counts: Counter[str]) -> str:
@@ -487,4 +495,4 @@ def _cache(figures: Figures) -> Iterator[str]:
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1000:.0f} ms" if abs(value) < 1 else f"{value:.1f} s"
+    return f"{round(value * 1000)} ms" if abs(value) < 1 else f"{value:.1f} s"
