@@ -226,6 +226,12 @@ class Odd:
     def closes_a_generator(self, example):
         raise GeneratorExit
 
+    def ends_the_program(self, example):
+        sys.exit(3)
+
+    def interrupts(self, example):
+        raise KeyboardInterrupt
+
     def recurses(self, example):
         return self.recurses(example)
 

@@ -14,6 +14,8 @@ OWN_FAILURES = {
     "panics": "Panic",
     "stops": "RuntimeError: StopIteration",
     "closes_a_generator": "RuntimeError: GeneratorExit",
+    "ends_the_program": "RuntimeError: SystemExit: 3",
+    "interrupts": "RuntimeError: KeyboardInterrupt",
     "recurses": "RecursionError",
     "has_no_memory": "MemoryError",
 }
@@ -39,7 +41,7 @@ def test_what_a_system_fails_of_is_its_rows_failure(odd, kind):
     assert (status, said["done"], said["failed"]) == (0, 1, 0), out
 
 
-@pytest.mark.parametrize("kind", ["panics", "recurses", "stops"])
+@pytest.mark.parametrize("kind", ["panics", "recurses", "stops", "ends_the_program"])
 def test_the_same_on_the_loop(odd, kind):
     status, said, out = odd(kind, on_loop=True, workers=3)
     assert status == 0, out

@@ -79,6 +79,31 @@ def test_a_failing_example_is_a_row_and_nothing_is_lost():
     assert estimate.best == pytest.approx(1.0)
 
 
+class Ends:
+    """Wants to end the program: as a system, or as an evaluator, always but for the first example."""
+
+    def __init__(self, error, name="ends"):
+        self.error, self.name = error, name
+
+    def process(self, example):
+        return {**example, "response": str(self.score(example))}
+
+    def score(self, example, processed=None):
+        if example["id"]:
+            raise self.error
+        return {"fine": 1.0}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_a_plug_in_that_ends_the_program_fails_its_own_rows_and_nothing_else(error):
+    for _ in range(2):
+        result = evaluate([Ends(error), Halve()], EXAMPLES[:3], [Ends(error, "judge"), AnswerQuality()], progress=False)
+        systems = [row.errors for row in result.rows if row.system == "ends"]
+        judged = [row.errors for row in result.rows if row.system == "halve"]
+        assert [bool(errors) for errors in systems] == [bool(errors) for errors in judged] == [False, True, True]
+        assert all(f"RuntimeError: {type(error).__name__}" in str(errors) for errors in systems[1:] + judged[1:])
+
+
 def test_an_endless_dataset_is_read_only_as_far_as_needed():
     endless = ({"id": i, "context": "x", "question": "q", "answer": "blue"} for i in itertools.count())
     assert len(run([Halve()], endless, max_examples=3).rows) == 3

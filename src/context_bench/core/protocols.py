@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextvars
 import inspect
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
@@ -190,33 +191,50 @@ class Report(Protocol):
 
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
     """Await `function` if it is async; else run it in a thread (with the current context variables) so the loop stays
-    free.
+    free. What a plug-in raises to end the program ends only this call: it becomes a `RuntimeError`.
     """
     pid = os.getpid()
     code = getattr(function, "__code__", None)  # of a method, too: asking `inspect` takes three times as long
-    if (code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function):
-        result = await function(*args, **kwargs)
-    else:
-        context = contextvars.copy_context()
-        import asyncio  # who gives a pool has a loop: a process that only scores loads none
+    try:
+        if (code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function):
+            result = await function(*args, **kwargs)
+        else:
+            context = contextvars.copy_context()
+            import asyncio  # who gives a pool has a loop: a process that only scores loads none
 
-        result = await asyncio.get_running_loop().run_in_executor(
-            pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs)
-        )
-        if inspect.isawaitable(result):
-            result = await result
+            result = await asyncio.get_running_loop().run_in_executor(
+                pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs)
+            )
+            if inspect.isawaitable(result):
+                result = await result
+    except (SystemExit, KeyboardInterrupt) as error:
+        _fail(error)
     _only_in(pid)
     return result
 
 
+def call_here(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a plain `function` in this thread. What it raises to end the program, or what would mean something else
+    where a coroutine waits, becomes a `RuntimeError`.
+    """
+    try:
+        return function(*args)
+    except (StopIteration, GeneratorExit, SystemExit, KeyboardInterrupt) as error:
+        _fail(error)
+
+
+def _fail(error: BaseException) -> NoReturn:
+    """Raise a failure like any other in place of one that ends programs or is misread by those who wait. A Ctrl-C stays
+    what it is; only the main thread ever hears of one.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+    raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
 def _in_thread(pid: int, function: Callable[[], Any]) -> Any:
     try:
-        return function()
-    except (
-        StopIteration,
-        GeneratorExit,
-    ) as error:  # these mean something else where a coroutine waits: it would never hear of them
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        return call_here(function)
     finally:
         _only_in(pid)
 

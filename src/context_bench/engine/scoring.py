@@ -66,7 +66,7 @@ class Scorer:
                 score.values = await self._ask(example, processed, pool)
         except STOPS as error:
             stop = error
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # also what libraries raise beside `Exception`, such as a panic in Rust
             score.error = describe(error)
@@ -106,7 +106,7 @@ class Scorer:
         if example.get("dataset") in getattr(evaluator, "not_for", ()):
             return False
         if (asked := calling.method(evaluator, "applies")) is not None:
-            return bool(asked(example, processed))
+            return bool(calling.call_here(asked, example, processed))
         needs: Sequence[str] | None = getattr(evaluator, "needs", None)
         if not needs:
             return None
@@ -118,7 +118,7 @@ class Scorer:
             return await calling.call(asynchronous, example, processed, pool=pool)
         if self._inline:
             started = time.perf_counter()
-            found = evaluator.score(example, processed)
+            found = calling.call_here(evaluator.score, example, processed)
             self._calls += 1
             if time.perf_counter() - started > _SLOW:
                 self._slow += 1

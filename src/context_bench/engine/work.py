@@ -296,7 +296,7 @@ async def _watched(
             answer.returned = await _within(limit, act, thread)
     except STOPS as error:
         answer.stop = error
-    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     # libraries have failures of their own that are no `Exception`, such as a panic in Rust
     except BaseException as error:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -95,9 +95,9 @@ class Background:
 
         def serve() -> None:
             with asyncio.Runner() as runner:
-                self._loop = runner.get_loop()
-                self._loop.call_soon(ready.set)
-                self._loop.run_forever()
+                self._loop = loop = runner.get_loop()
+                loop.call_soon(ready.set)
+                _serve(loop, lambda: self._loop is loop)
 
         self._pid, self._nested = os.getpid(), None
         self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
@@ -109,6 +109,19 @@ class Background:
             if self._nested is None:
                 self._nested = Background(f"{self._name}-inner")
             return self._nested
+
+
+def _serve(loop: asyncio.AbstractEventLoop, wanted: Callable[[], bool]) -> None:
+    """Run `loop` for as long as it is wanted. A task that raises one of the two below has it as its own error, but
+    `asyncio` lets it out of the loop as well: the loop goes on, for the tasks of others run on it.
+    """
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except (SystemExit, KeyboardInterrupt):
+            if not wanted():
+                return
 
 
 def _transfer(task: asyncio.Task[T], future: Future[T]) -> None:

@@ -50,6 +50,35 @@ def test_errors_come_back_as_they_are():
         run_sync(fails())
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_programs_ends_neither_the_loop_nor_the_work_of_others(error):
+    background = Background("ended-test")
+    begun, go_on = threading.Event(), threading.Event()
+    found = []
+
+    async def waits():
+        begun.set()
+        await asyncio.to_thread(go_on.wait)
+        return 42
+
+    async def ends():
+        async def inner():
+            raise error
+
+        await asyncio.create_task(inner())
+
+    other = threading.Thread(target=lambda: found.append(background.run(waits())))
+    other.start()
+    assert begun.wait(5)
+    with pytest.raises(error):
+        background.run(ends())
+    go_on.set()
+    other.join(5)
+    assert found == [42]
+    assert background.run(answer()) == 42
+    background.close()
+
+
 def test_the_open_ledger_of_the_caller_holds_inside():
     async def which():
         await asyncio.sleep(0)
