@@ -122,13 +122,6 @@ async def _evaluate(where: str, metrics: list[Any], *, kept: bool, **run: Any) -
         result = collect(database, executed.run_id, metrics)
         result.rows = list(result.rows)
         result.manifest["run"]["store"] = redact(where) if kept else None
-        result.config = {
-            "systems": [arm.system.name for arm in run["arms"]],
-            "evaluators": [evaluator.name for evaluator in run["evaluators"]],
-            "metrics": [metric.name for metric in metrics],
-            "num_examples": executed.examples,
-            "max_workers": run["settings"].max_workers or 1,
-        }
         return result
 
 
@@ -143,6 +136,8 @@ def collect(
     """
     from context_bench.engine import rows, run_of
     from context_bench.engine.looks import look_notes
+    from context_bench.engine.manifest import configuration
+    from context_bench.engine.store.run_records import examples_planned
 
     record = run_of(store, run)
     manifest = record.manifest
@@ -155,7 +150,7 @@ def collect(
         rows=rows(store, record.id),
         summary={},
         timing=dict(record.timing),
-        config=manifest.get("config", {}),
+        config=configuration(record, metrics, examples_planned(store, record.id)),
         metrics=list(metrics),
     )
     result.manifest = {**manifest, "run": record.describe(), **({"score_field": score_field} if score_field else {})}

@@ -54,6 +54,8 @@ def test_floors_notes_types_and_set_ups_are_in_every_report(place, capsys):
         assert least <= found["summary"][name]["mean_score"] <= most, name
     assert found["summary"]["oracle"]["groups"] == 2
     assert found["estimates"]["bm25"]["recall_at_5"]["n"] == 34
+    assert found["config"].keys() == {"systems", "evaluators", "metrics", "num_examples"}
+    assert (found["config"]["systems"], found["config"]["num_examples"]) == (list(found["summary"]), 2)
     assert found["setups"][0]["output"]["items"] == 100
     assert found["setups"][0]["output"]["probe_found"] == found["setups"][0]["output"]["probed"] == 20
     assert "random picks" in found["notes"][0], "what must be said first stands first"

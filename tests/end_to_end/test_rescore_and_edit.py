@@ -78,6 +78,26 @@ def test_another_evaluator_on_a_stored_run_calls_no_system(provider, tmp_path, m
     assert "mean length" in Path("again.md").read_text()
 
 
+def test_the_configuration_is_the_same_whoever_asks_for_the_run(provider, tmp_path, monkeypatch):
+    run(provider)
+    metrics = ["mean_score", "pass_rate", "compression_ratio", "cost_of_pass", "latency"]
+    wanted = {
+        "systems": ["p"],
+        "evaluators": ["answer_quality"],
+        "metrics": metrics,
+        "num_examples": COUNT,
+        "max_workers": 1,
+    }
+    assert main(["show", "r", "--output", "json", "--out", "shown.json"]) == 0
+    assert main(["export", "r", "--out", "exported.json"]) == 0
+    assert main(["export", "r", "--canonical", "--out", "canonical.json"]) == 0
+    for name in ("r", "shown", "exported", "canonical"):
+        assert json.loads(Path(f"{name}.json").read_text())["config"] == wanted, name
+    assert main(["rescore", "r", "--evaluator", "math", "--output", "json", "--out", "again.json"]) == 0
+    judged = json.loads(Path("again.json").read_text())["config"]
+    assert judged == {**wanted, "evaluators": ["answer_quality", "math_equivalence"]}
+
+
 def test_an_edited_example_is_asked_again_alone(provider):
     before = run(provider)
     assert asked(provider) == dict.fromkeys(range(COUNT), 1)

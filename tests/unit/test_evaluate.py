@@ -66,6 +66,12 @@ def test_the_documented_shape():
     assert set(result.timing) == {"halve"}
 
 
+def test_the_configuration_of_a_run_that_goes_on_is_that_of_all_its_examples(tmp_path):
+    run([Halve()], EXAMPLES[:2], store=tmp_path / "s.db", run="r")
+    config = run([Halve()], store=tmp_path / "s.db", run="r", max_workers=2).config
+    assert (config["systems"], config["num_examples"], config["max_workers"]) == (["halve"], 6, 2)
+
+
 def test_a_failing_example_is_a_row_and_nothing_is_lost():
     result = run([FailsOn(3)])
     by_id = {row.example_id: row for row in result.rows}

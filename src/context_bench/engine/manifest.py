@@ -14,6 +14,7 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.lazy import version_of
 from context_bench.core.roles import roles_of_cell
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, RunSettings
+from context_bench.engine.store.run_records import RunRecord
 
 #: Packages whose version can change a number in a report.
 _MATTER = (
@@ -57,6 +58,21 @@ def environment() -> dict[str, Any]:
 def program() -> str | None:
     """The version of this package."""
     return version_of(PACKAGE)
+
+
+def configuration(run: RunRecord, metrics: Sequence[Any], examples: int) -> dict[str, Any]:
+    """The documented `config` of a stored run's result: names, counts, and nothing that a second look would change.
+    Evaluators that judged stored answers again are among its own.
+    """
+    engine = run.manifest.get("engine") or {}
+    later = [name for judging in run.manifest.get("rescored", []) for name in judging["evaluators"]]
+    return {
+        "systems": run.systems,
+        "evaluators": list(dict.fromkeys([*(each["name"] for each in engine.get("evaluators") or []), *later])),
+        "metrics": [metric.name for metric in metrics],
+        "num_examples": examples,
+        "max_workers": (engine.get("settings") or {}).get("max_workers") or 1,
+    }
 
 
 def described(

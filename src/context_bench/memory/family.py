@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.families import Command, Datasets, Export, Family, Sections
+from context_bench.core.families import Command, Datasets, Export, Family, Sections, Stored
 from context_bench.core.lazy import DeclaredNames, deferred
 from context_bench.core.records import EvalRow, Result
 
@@ -42,6 +42,14 @@ def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) ->
     )
     dirt = [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
     return [*above, *([about["judge"]] if about.get("judge") else [])], dirt
+
+
+def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
+    """`config` as `evaluate_memory` gives it: its examples are conversations."""
+    from context_bench.engine.store.run_records import examples_planned
+
+    result.config = {**result.config, "num_examples": examples_planned(stored.store, stored.id, groups=True)}
+    result.config.pop("max_workers", None)
 
 
 def _apart(context: Any, name: str) -> bool:
@@ -97,6 +105,7 @@ FAMILY = Family(
     evaluators=DeclaredNames("context_bench.memory.evaluators", f"{_FOLDER}/evaluators", "EVALUATORS"),
     metrics=DeclaredNames("context_bench.memory.metrics", f"{_FOLDER}/metrics", "METRICS"),
     notes=_notes,
+    complete=_complete,
     setup_totals=deferred("context_bench.memory.figures:setup_figures"),
     checks={"memory": "context_bench.memory.ops:grade_checks"},
     in_order=frozenset(("full_context", "oracle")),  # what they hand over is in the order of the conversation

@@ -198,6 +198,15 @@ def calls_made(store: Store, run: str) -> int:
         )
 
 
+def examples_planned(store: Store, run: str, *, groups: bool = False) -> int:
+    """Examples that a run has read, or the groups that they belong to."""
+    e, r = schema.examples.c, schema.runs.c
+    with store.reading() as connection:
+        mine = e.run == connection.scalar(select(r.number).where(r.id == run))
+        found = select(e.dataset, e.group).where(mine).distinct() if groups else select(e.position).where(mine)
+        return int(connection.scalar(select(func.count()).select_from(found.subquery())) or 0)
+
+
 def _record(connection: Connection, row: Row[Any]) -> RunRecord:
     counts = unpacked(row.counts, {})
     facts = counts.pop("stored", None)
