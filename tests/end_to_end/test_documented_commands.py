@@ -95,6 +95,20 @@ def test_several_datasets_have_a_breakdown(bench):
     assert len(found["rows"]) == 4  # -n is per dataset
 
 
+def test_rows_with_a_tag_of_their_own_are_judged_by_what_their_dataset_names(bench, place):
+    asked = {"context": "x", "question": "Which?", "answer": "B"}
+    (place / "tagged.jsonl").write_text(
+        "".join(json.dumps({"id": i, "dataset": "gsm8k", **asked}) + "\n" for i in "ab")
+    )
+    found = bench("--dataset", "gsm8k", "--dataset", "tagged.jsonl", "--score-field", "math_equiv", *JSON)
+    assert [("math_equiv" in row["scores"], "f1" in row["scores"]) for row in found["rows"]] == [
+        *[(True, True)] * 2,
+        *[(False, True)] * 2,
+    ]
+    assert {row["dataset"] for row in found["rows"]} == {"gsm8k"}
+    assert found["estimates"][next(iter(found["summary"]))]["math_equiv"]["n"] == 2
+
+
 def test_an_html_report_is_one_page(bench, place):
     page = bench("--dataset", "hotpotqa", "--output", "html")
     assert page.startswith("<!DOCTYPE html>")

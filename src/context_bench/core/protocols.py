@@ -50,7 +50,8 @@ class Evaluator(Protocol):
 
     Optional: `version = "2"` · `needs = ("answer",)` (example fields) · `fields = ("f1",)` (names of its numbers) ·
     `applies(example, output) -> bool` · `async ascore(...)` which raises `EvaluatorFailed` · `fingerprint()` ·
-    `stage = "after"` · `not_for = ("mmlu",)` (datasets, by the `dataset` of their examples, that it has no say in) ·
+    `stage = "after"` · `not_for = ("mmlu",)` (datasets that it has no say in, as they were given, or without that by
+    the `dataset` of their examples) ·
     `quick = True` (`score` takes less than half a millisecond and does no I/O: it is called on the event loop from the
     first row) · `walls() -> str` (for the run's notes: what stands around code that it runs, in a sentence; "" while
     there was none).

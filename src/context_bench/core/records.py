@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 Example = dict[str, Any]
+#: Key of an example whose `dataset` is a tag of its own, in a run of several datasets: which of them it is from.
+DATASET_GIVEN = "dataset_given"
 Account = Literal["system", "reader", "judge", "compressor", "embedder", "preflight"]
 
 

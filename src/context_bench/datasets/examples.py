@@ -22,7 +22,7 @@ import orjson
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.machine import opened
-from context_bench.core.records import Example
+from context_bench.core.records import DATASET_GIVEN, Example
 from context_bench.core.rows import skip
 from context_bench.datasets.readers import LineOfJson, json_line, lines_of_json
 
@@ -301,7 +301,8 @@ class LoadedDataset:
 
     `name`: the specification as typed, also the examples' `dataset` tag. `base`: the same without `:config`.
     `evaluators`: names of evaluator plug-ins that fit. `has_context` is false where the text is the question itself, so
-    that nothing can be compressed.
+    that nothing can be compressed. `among_others`: set where a run has several; then examples with a tag of their own
+    say under `DATASET_GIVEN` which one they are from.
     """
 
     name: str
@@ -310,10 +311,11 @@ class LoadedDataset:
     has_context: bool
     _read: Callable[[], Iterator[Example]] = field(repr=False)
     _facts: Callable[[], dict[str, Any]] = field(repr=False)
+    among_others: bool = False
 
     def examples(self) -> Iterator[Example]:
         """The examples, one at a time; each call starts anew and gives the same ones."""
-        return self._read()
+        return _OneOfSeveral(self._read(), self.name) if self.among_others else self._read()
 
     def manifest(self) -> dict[str, Any]:
         """Facts needed to get the same examples again: source, resolved revision, hashes, licence, size."""
@@ -322,6 +324,21 @@ class LoadedDataset:
     def origin(self) -> Origin | None:
         """Facts that determine the examples; `None` where only reading them all would tell."""
         return self._read.origin() if isinstance(self._read, IdentifiedExamples) else None
+
+
+class _OneOfSeveral(Iterator[Example]):
+    """Examples of one of several datasets: a tag of their own does not hide which."""
+
+    def __init__(self, examples: Iterator[Example], name: str) -> None:
+        self._examples, self._name = examples, name
+
+    def __next__(self) -> Example:
+        example = next(self._examples)
+        return example if example.get("dataset") == self._name else {**example, DATASET_GIVEN: self._name}
+
+    def skip(self, count: int) -> int:
+        """Pass over so many examples; returns how many there were."""
+        return skip(self._examples, count)
 
 
 class Chained:

@@ -14,7 +14,7 @@ from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, NotStored, SameName, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
 from context_bench.core.numbers import bounded_calls, duration
-from context_bench.core.records import Call, Example, Forwarded
+from context_bench.core.records import DATASET_GIVEN, Call, Example, Forwarded
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Secrets
@@ -301,7 +301,7 @@ def planned_evaluators(evaluators: Sequence[Any], secrets: Secrets) -> list[Plan
 
 def content_key(example: Example) -> str:
     """The content of an example, apart from where it came from (`dataset` may be a path)."""
-    content = {key: value for key, value in example.items() if key != "dataset"}
+    content = {key: value for key, value in example.items() if key not in ("dataset", DATASET_GIVEN)}
     try:
         return hash_bytes(
             _canonical(content) if _is_plain_json(content) else canonical_json(content).encode("utf-8", "surrogatepass")

@@ -23,7 +23,7 @@ from context_bench.core.errors import (
 )
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.numbers import score
-from context_bench.core.records import Example
+from context_bench.core.records import DATASET_GIVEN, Example
 from context_bench.engine.observe import usage_of
 from context_bench.engine.plan import EvaluatorScore, PlannedEvaluator
 
@@ -103,7 +103,7 @@ class Scorer:
         not apply).
         """
         evaluator = self.planned.evaluator
-        if example.get("dataset") in getattr(evaluator, "not_for", ()):
+        if example.get(DATASET_GIVEN, example.get("dataset")) in getattr(evaluator, "not_for", ()):
             return False
         if (asked := calling.method(evaluator, "applies")) is not None:
             return bool(calling.call_here(asked, example, processed))

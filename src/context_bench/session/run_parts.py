@@ -64,6 +64,8 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None, account
         names.append("llm_judge")
     made = [_evaluator(options, name, BUILTINS, prices, accounts) for name in names]
     everywhere = {"answer", "llm_judge", *options.evaluator}
+    for dataset in data:
+        dataset.among_others = len(data) > 1
     for name, evaluator in zip(names, made, strict=True):
         others = [dataset.name for dataset in data if name not in dataset.evaluators]
         if others and name not in everywhere:
