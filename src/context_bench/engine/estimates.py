@@ -199,7 +199,9 @@ def _amounts(columns: Columns) -> Parts:
 
 
 def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
-    """Tokens, and money where every answered row has a price, per row that passes."""
+    """Tokens, and money where every row that counts has a price, per row that passes; see `metrics.CostOfPass`."""
+    answered = columns.whole("failed") == 0
+    counts = ~np.isnan(columns.numbers(metric.score_field)) | ~answered
 
     def passed() -> NDArray[Any]:
         found: NDArray[Any] = (columns.numbers(metric.score_field) >= metric.threshold).astype(float)
@@ -209,13 +211,13 @@ def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
         return (
             columns.measure("forwarded") + np.nan_to_num(columns.measure("reply")),
             passed(),
-            columns.knows("forwarded"),
+            columns.knows("forwarded") & counts,
         )
 
     def in_money() -> Part:
-        return np.nan_to_num(columns.measure("cost")), passed(), np.ones(len(columns), dtype=bool)
+        return np.nan_to_num(columns.measure("cost")), passed(), counts
 
-    unpriced = (~columns.knows("cost") & (columns.whole("failed") == 0)).any()
+    unpriced = (~columns.knows("cost") & counts & answered).any()
     return {"cost_of_pass": in_tokens} | ({} if unpriced else {"cost_of_pass_usd": in_money})
 
 

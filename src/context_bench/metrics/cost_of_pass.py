@@ -14,7 +14,8 @@ MEASURES = {
         "unit": "tokens",
         "better": "lower",
         "place": "money",
-        "about": "tokens of prompts and of known replies, failed attempts included, for each row that passes",
+        "about": "tokens of prompts and of known replies, failed attempts included, of the rows that have the score or "
+        "failed, for each that passes",
     },
     "cost_of_pass_usd cost_usd": {"unit": "usd", "better": "lower", "place": "money"},
     "num_passing": {"unit": "count", "better": "higher", "place": "money"},
@@ -26,8 +27,9 @@ class CostOfPass(OnePass):
     """`cost_of_pass`: tokens (forwarded prompt + reply, failed attempts included) per row that passes; infinite if none
     does.
 
-    Also `num_passing` (scores of at least `threshold`), and `cost_of_pass_usd` where the price of every answered row is
-    known. Without any known token count `cost_of_pass` is absent.
+    Rows that were answered and lack `score_field` are left out, as of `mean_score`: there was nothing to pass. Failed
+    rows count with what they cost. Also `num_passing` (scores of at least `threshold`), and `cost_of_pass_usd` where
+    the price of every answered row that counts is known. Without any known token count `cost_of_pass` is absent.
     """
 
     threshold: float = 0.7
@@ -38,8 +40,10 @@ class CostOfPass(OnePass):
         tokens = usd = 0.0
         rows = passes = counted = counted_passes = priced = unpriced = 0
         while (row := (yield)) is not None:
-            rows += 1
             value = score(row, self.score_field)
+            if value is None and not row.failed:
+                continue
+            rows += 1
             passed = value is not None and value >= self.threshold
             passes += passed
             if row.output_tokens is not None:

@@ -456,6 +456,13 @@ def test_two_means_do_not_overwrite_each_other():
     assert (main["mean_score"], main["mean_f1"], main["pass_rate"], main["pass_rate_f1_0.7"]) == (0.5, 1.0, 1.0, 1.0)
 
 
+def test_the_cost_of_a_pass_and_its_interval_are_about_the_same_rows():
+    mixed = [row("a", i, None, scores={"f1": 1.0} if i % 2 else {"other": 1.0}) for i in range(20)]
+    found = result({"a": mixed}, metrics=[CostOfPass(0.7, "f1")], score_field="f1")
+    told = found.estimates["a"]["cost_of_pass"]
+    assert (found.summary["a"]["cost_of_pass"], told.value, told.n) == (1000.0, 1000.0, 10)
+
+
 def test_verdicts_over_everything_are_corrected_over_systems_and_controls_are_not_counted():
     systems = arms(n=145, full=1.0, kompact=1.0, none=0.0) | {"head_tail@kompact": [row("h", i) for i in range(145)]}
     (alone,) = [each for each in result(systems, controls=["full", "none"]).comparisons if each.system == "kompact"]

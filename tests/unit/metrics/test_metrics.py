@@ -88,6 +88,20 @@ def test_cost_of_pass_counts_prompt_and_reply_tokens_of_failures_too():
     assert CostOfPass().compute([row(1.0, forwarded=None)]) == {"num_passing": 1.0}
 
 
+def test_cost_of_pass_leaves_out_rows_that_the_score_does_not_apply_to():
+    rows = [
+        row(1.0, usage={"cost": 0.02}),
+        row(None, forwarded=1000),
+        row(forwarded=20, usage={"cost": 0.01}, **FAILED),
+    ]
+    assert CostOfPass().compute(rows) == {
+        "num_passing": 1.0,
+        "cost_of_pass": 70.0,
+        "cost_of_pass_usd": pytest.approx(0.03),
+    }
+    assert CostOfPass().compute([row(None)]) == {"num_passing": 0.0, "cost_of_pass": math.inf}
+
+
 def test_cost_of_pass_in_money_only_where_all_prices_are_known():
     priced = [
         row(1.0, usage={"cost": 0.02}),
