@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from context_bench.core.protocols import Prices
 from context_bench.core.records import Account, Call, Example, Forwarded, Usage
 from context_bench.core.tokens import count_tokens_dict, counter_for
 from context_bench.engine.plan import PlannedArm, WorkOutcome
+from context_bench.wire.conversation import message_text
 from context_bench.wire.request import Change, changes, count_request, facts
 
 #: Fields of an example whose tokens are compared where no others are chosen.
@@ -393,19 +394,42 @@ def fill_in_tokens(
             0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS)
         )
     if outcome.input_tokens is None and not arm.played_back and not getattr(arm.system, "calls_elsewhere", False):
-        outcome.input_tokens = count_tokens_dict(example, text_fields)
+        outcome.input_tokens = _tokens_given(arm, example, text_fields)
     if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
         outcome.output_tokens, outcome.source = tokens, "tap"
     elif any(record.tokens is None for record in outcome.forwarded):
         outcome.source = "tap"  # it was seen, and cannot be counted
     elif outcome.calls:
         outcome.output_tokens, outcome.source = billed_tokens(outcome.calls), "usage"
-    elif processed is not None:
+    elif processed is not None and _turns_given(arm, example, text_fields) is None:
         _count_returned(outcome, processed, example, text_fields)
     if outcome.wire:
         outcome.wire["source"] = outcome.source
     if outcome.output_tokens is None and not outcome.wire:
         outcome.source = None
+
+
+def conversing(system: Any, example: Example) -> Callable[..., Any] | None:
+    """The method by which a system gets the turns of this example and nothing else; `None` where it gets the whole."""
+    if not (example.get("multi_turn") and "turns" in example):
+        return None
+    return calling.method(system, "aprocess_conversation", "process_conversation")
+
+
+def _turns_given(arm: PlannedArm, example: Example, text_fields: Sequence[str]) -> list[Any] | None:
+    """Texts of the turns, where they are all that the system got and no fields of one's own are to be counted. What it
+    made of them nobody knows: only replies come back.
+    """
+    if tuple(text_fields) != TEXT_FIELDS or conversing(arm.system, example) is None:
+        return None
+    turns = example["turns"]
+    each = turns if isinstance(turns, list | tuple) else [turns]
+    return [message_text(turn) if isinstance(turn, Mapping) else turn for turn in each]
+
+
+def _tokens_given(arm: PlannedArm, example: Example, text_fields: Sequence[str]) -> int:
+    turns = _turns_given(arm, example, text_fields)
+    return count_tokens_dict(example, text_fields) if turns is None else count_tokens_dict({"turns": turns})
 
 
 def asks_in_own_words(arm: PlannedArm) -> bool:

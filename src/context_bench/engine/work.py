@@ -38,6 +38,7 @@ from context_bench.engine.observe import (
     asks_in_own_words,
     calls_seen,
     context_tokens,
+    conversing,
     fill_in_tokens,
     observed,
     returned_tokens,
@@ -357,10 +358,8 @@ def _pairing(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> 
 async def _process(system: Any, example: Example, thread: WorkerThread) -> Example:
     """Call the system the way it offers and the example asks for; raises `BadReply` for what is not an answer."""
     own = isolated(example)
-    if example.get("multi_turn") and "turns" in example:
-        converse = calling.method(system, "aprocess_conversation", "process_conversation")
-        if converse is not None:
-            return _conversed(own, await calling.call(converse, own["turns"], pool=thread.pool))
+    if (converse := conversing(system, example)) is not None:
+        return _conversed(own, await calling.call(converse, own["turns"], pool=thread.pool))
     process = calling.method(system, "aprocess", "process")
     if process is None:
         raise BadReply(f"system {system.name!r} has neither process() nor aprocess()")

@@ -376,6 +376,21 @@ async def test_multi_turn_examples_are_one_row(store, run):
     assert outputs == [{"response": "", "turn_responses": ["re: a", ""]}, {"response": "m says c"}]
 
 
+async def test_of_a_conversation_the_turns_are_counted_and_what_became_of_them_is_unknown(store, run):
+    class Talks(Answer):
+        def process_conversation(self, turns):
+            return [{"role": "assistant", "content": "ok"} for _ in turns]
+
+    turns = [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "text", "text": "w " * 500}]}]
+    given = [{"id": 0, "context": "hi", "multi_turn": True, "turns": turns}]
+    await run([Talks()], given)
+    (row,) = rows(store, "r")
+    assert (row.input_tokens, row.output_tokens) == (1 + 501, None)
+    await run([Talks()], given, name="chosen", text_fields=("response", "context"))
+    (row,) = rows(store, "chosen")
+    assert (row.input_tokens, row.output_tokens) == (1, 2)
+
+
 # --- order, trials, arms that depend on others -----------------------------------------------------
 
 
