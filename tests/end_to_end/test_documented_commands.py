@@ -183,10 +183,11 @@ def test_judge_cache_and_workers_together_and_the_same_command_again_asks_nobody
 def test_what_cannot_be_run_is_said_as_documented(bench, place):
     (place / "empty.jsonl").write_text("")
     for dataset, said in (
-        ("nosuch", "^Unknown dataset.*hotpotqa"),
+        ("nosuch", r"(?s)^Unknown dataset 'nosuch'.\nKnown: .*hotpotqa.*locomo.*winogrande"),
         (
             "hotpotqqa",
-            r"^Unknown dataset 'hotpotqqa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, .{1,90}$",
+            r"(?s)^Unknown dataset 'hotpotqqa'. Did you mean hotpotqa\?\nKnown: hotpotqa, alpaca-eval, .*\n"
+            r"`context-bench datasets` tells what each is; .{1,70}$",
         ),
         ("hotpotqa:x", "does not accept a :config suffix"),
         ("./empty.jsonl", "No examples loaded"),
@@ -194,3 +195,4 @@ def test_what_cannot_be_run_is_said_as_documented(bench, place):
         with pytest.raises(SystemExit, match=said) as ended:
             bench("--dataset", dataset)
         assert ended.value.code == 2
+        assert max(map(len, str(ended.value).splitlines())) <= 120

@@ -25,6 +25,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
@@ -37,8 +38,8 @@ DISTRIBUTION = "context-bench-tool"
 #: The name is this project's on the package index.
 REGISTERED = False
 
-#: So many names are listed where one is not known; the nearest are told anyway.
-_MOST_KNOWN = 60
+#: So many names are listed where one is not known, the nearest first; more than so many have lines of their own.
+_MOST_KNOWN, _ON_ONE_LINE = 60, 20
 
 
 class ContextBenchError(Exception):
@@ -68,21 +69,29 @@ class BadSpec(Stop):
 
 
 class UnknownName(Stop, KeyError):
-    """No such dataset, system, evaluator, metric or reporter; suggests near names. `lists`: the command that lists all
-    of them.
+    """No such dataset, system, evaluator, metric or reporter; lists the known ones, the nearest first. `more`: a
+    sentence on what else is taken, or where they are described.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], lists: str | None = None) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], more: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        more = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
-        there = f"Known: {', '.join(names[:_MOST_KNOWN]) or 'none'}{more}." if lists is None else lists
-        self.message = f"Unknown {kind} {name!r}.{hint} {there}"
+        left = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
+        listed = [*near, *(each for each in names if each not in near)][:_MOST_KNOWN]
+        there = _in_lines(f"Known: {', '.join(listed) or 'none'}{left}.", many=len(listed) > _ON_ONE_LINE)
+        self.message = f"Unknown {kind} {name!r}.{hint}{there}{more}"
         super().__init__(self.message)
 
     def __str__(self) -> str:  # KeyError would show the repr
         return self.message
+
+
+def _in_lines(listed: str, *, many: bool) -> str:
+    """A list as the rest of a line, or where there are `many` in lines of its own."""
+    if not many:
+        return f" {listed}"
+    return f"\n{textwrap.fill(listed, 100, break_on_hyphens=False, break_long_words=False)}\n"
 
 
 class MissingExtra(Stop, ImportError):

@@ -73,13 +73,9 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
 
 
 def unknown_dataset(name: str) -> UnknownName:
-    """The error for a name that is no dataset: the nearest, and the command that lists them all."""
-    names = dataset_names()
-    lists = (
-        f"`context-bench datasets` lists all {len(names)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME "
-        "are taken as well."
-    )
-    return UnknownName("dataset", name, names, lists)
+    """The error for a name that is no dataset: all names, the nearest first, and the command that describes them."""
+    more = "`context-bench datasets` tells what each is; ./FILE.jsonl and hf:OWNER/NAME are taken as well."
+    return UnknownName("dataset", name, dataset_names(), more)
 
 
 def dataset_names() -> list[str]:
