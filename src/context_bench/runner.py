@@ -53,8 +53,8 @@ def evaluate(
     `errors`; the run goes on. `dataset` is any iterable of dicts with `id` and `context`; it is read as it is needed
     (endless ones are fine with `max_examples`). `text_fields`: the fields whose tokens are compared before and after,
     default `("context",)`. `max_workers`: examples in flight. `cache_dir`: keep results there and use again what has
-    the same content. `store` and `run`: where to keep this run and its name; the same name again goes on where it
-    stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
+    the same content (`progress` says how many rows). `store` and `run`: where to keep this run and its name; the same
+    name again goes on where it stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
 
     The others are compared with `baseline` (default: the first system). `roles`: system → "control", "known_bad" (it
     must lose, else no verdict says that nothing was lost), "noise_floor" (the baseline once more) or "baseline"; the
@@ -119,6 +119,8 @@ async def _evaluate(where: str, metrics: list[Any], *, kept: bool, **run: Any) -
         executed = await execute(database, **run)
         if executed.stopped is not None:
             raise executed.stopped
+        if run["progress"] is not None and executed.reused_note:
+            run["progress"].note(executed.reused_note)
         result = collect(database, executed.run_id, metrics)
         result.rows = list(result.rows)
         result.manifest["run"]["store"] = redact(where) if kept else None

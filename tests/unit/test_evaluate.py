@@ -174,6 +174,15 @@ def test_a_cache_is_keyed_by_content(tmp_path):
     assert result.rows[0].scores["f1"] == 0.0
 
 
+def test_rows_from_a_cache_are_announced_on_standard_error(tmp_path, capsys):
+    for progress, said in ((True, ""), (True, "6 rows were already in the store"), (False, "")):
+        evaluate([Halve()], EXAMPLES, [AnswerQuality()], progress=progress, cache_dir=tmp_path)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert said in err
+        assert ("already in the store" in err) == bool(said)
+
+
 def test_filter_computes_the_summary_anew():
     tagged = [{**example, "dataset": "even" if example["id"] % 2 == 0 else "odd"} for example in EXAMPLES]
     result = run([FailsOn(0, 2), Halve(answer="red")], tagged)

@@ -160,6 +160,21 @@ class Executed:
     examples: int = 0
     planned: bool = True
 
+    @property
+    def reused_note(self) -> str:
+        """A sentence on the rows taken from the store: their number, and the age of the oldest; empty without any."""
+        if not self.counts.get("reused"):
+            return ""
+        age = self.counts.get("reused_age") or 0.0
+        unit, size = next(
+            ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size),
+            ("seconds", 1),
+        )
+        return (
+            f"{self.counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) "
+            "and were not run again"
+        )
+
 
 @dataclass(slots=True)
 class _SystemCount:

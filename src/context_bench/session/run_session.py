@@ -239,8 +239,8 @@ async def _run_and_report(
         executed = await go(source, name, None if options.quiet else _at_most(options, data))
     else:
         executed = await _until_decided(store, name, looks, go, metrics)
-    if executed.counts.get("reused"):
-        say(_reused(executed.counts))
+    if executed.reused_note:
+        say(executed.reused_note)
     if environment.tap is None:  # else the bill of what arrived is yet to be counted
         unload_vocabularies()
     result = collect(store, executed.run_id, metrics)
@@ -271,19 +271,6 @@ async def _run_and_report(
     )
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
-
-
-def _reused(counts: dict[str, Any]) -> str:
-    """A sentence on the rows taken from the store: their number, and the age of the oldest."""
-    age = counts.get("reused_age") or 0.0
-    unit, size = next(
-        ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size),
-        ("seconds", 1),
-    )
-    return (
-        f"{counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) "
-        "and were not run again"
-    )
 
 
 def _looks(options: RunOptions, cells: list[Any], source: Any, data: list[Any], manifest: dict[str, Any]) -> Any:
