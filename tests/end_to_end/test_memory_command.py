@@ -67,6 +67,16 @@ def test_floors_notes_types_and_set_ups_are_in_every_report(place, capsys):
     assert all(words in shown for words in ("Verdicts", "Memory", "Set-up", "write loss", "## Per-QA-Type Breakdown"))
 
 
+def test_the_documented_name_stays_that_of_the_whole_conversation(place, capsys):
+    assert run_line([*LAB, "--quiet", "--system", "naive", "-n", "1", "--run", "one", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["summary"]) == ["bm25", "recency", "naive", "none", "random", "oracle"]
+    assert {row["system"] for row in found["rows"]} == set(found["summary"])
+    (cell,) = found["manifest"]["cells"]
+    assert (cell["baseline"], cell["roles"]["naive"]["kind"]) == ("naive", "full_context")
+    assert not any(name.startswith("mrr") for name in found["estimates"]["naive"]), "it ranks nothing"
+
+
 def test_a_killed_run_goes_on_and_says_the_same(place):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     line = [*LAB, "-n", "1", "--quiet"]

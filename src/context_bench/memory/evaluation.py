@@ -37,7 +37,8 @@ def evaluate_memory(
     counts conversations. `more` goes to `evaluate` (`store=`, `run=`, `trials=`, `seed=`, `max_workers=`, `baseline=`,
     …).
 
-    Rows are named `<conversation>_<number of the question>`. `input_tokens`: what the system says went into its answer
+    Evaluators get the whole conversation as `context`, in lines such as `USER: …`. Rows are named
+    `<conversation>_<number of the question>`. `input_tokens`: what the system says went into its answer
     (`last_context_tokens`, an answer's `context_tokens`, the hits), else the tokens of the whole conversation;
     `output_tokens`: those of the answer; `latency`: seconds of the question alone. `metadata`: `qa_type`,
     `ingest_latency`, `query_latency`, `conversation_id`, `turn_count`. A failed ingest or query is an error on the row,
@@ -93,7 +94,8 @@ def examples_of(raw: Mapping[str, Any], index: int = 0) -> Iterator[Example]:
             f"{sorted(raw)}"
         )
     items = [_item(turn, number, name) for number, turn in enumerate(turns)]
-    shared = {"items": packed(items), "context": conversation(items), "group": str(name), "cluster": str(name)}
+    told = conversation(items, capitals=True)
+    shared = {"items": packed(items), "context": told, "group": str(name), "cluster": str(name)}
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Mapping) or not pair.get("question"):
             raise BadInput(f"question {number} of conversation {name!r} is no object with a question: {pair!r:.80}")

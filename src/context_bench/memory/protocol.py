@@ -178,8 +178,10 @@ def dated(text: str, time: str | None) -> str:
     return f"[{time}] {text}" if time and time not in text else text
 
 
-def conversation(items: Sequence[Item]) -> str:
-    """The whole haystack as one readable text: sessions under their dates, one line an item."""
+def conversation(items: Sequence[Item], *, capitals: bool = False) -> str:
+    """The whole haystack as one readable text: sessions under their dates, one line an item. `capitals`: of
+    roles, as in `USER: …`; names stay as they are.
+    """
     lines: list[str] = []
     session: object = object()
     for item in items:
@@ -189,5 +191,5 @@ def conversation(items: Sequence[Item]) -> str:
                 part for part in (f"[session {item.session}]" if item.session else "", item.time or "") if part
             )
             lines += ["", heading] if heading and lines else [heading] if heading else []
-        lines.append(item.line)
+        lines.append(f"{item.role.upper()}: {item.text}" if capitals and not item.speaker else item.line)
     return "\n".join(lines)

@@ -81,6 +81,24 @@ def test_one_row_a_question_with_the_documented_fields():
     assert summary["mean_input_tokens"] == 7.0
 
 
+def test_evaluators_get_the_whole_conversation_with_roles_in_capitals_and_names_as_they_are():
+    turns = [
+        {"role": "user", "content": "I moved to Oslo."},
+        {"role": "assistant", "content": "Noted. " * 1000},
+        {"role": "user", "speaker": "Ann", "content": "So did I."},
+    ]
+    told = []
+
+    class Listens(AnswerQuality):
+        def score(self, original, processed):
+            told.append(original["context"])
+            return super().score(original, processed)
+
+    asked = [{"id": "c", "turns": turns, "qa_pairs": [{"question": "Where do I live?", "answer": "Oslo"}]}]
+    evaluate_memory([Remembers()], asked, [Listens()], progress=False)
+    assert told == ["USER: I moved to Oslo.\nASSISTANT: " + "Noted. " * 1000 + "\nAnn: So did I."]
+
+
 def test_conversations_are_counted_not_questions():
     assert (
         len(evaluate_memory([Remembers()], iter(CONVERSATIONS), [AnswerQuality()], max_examples=2, progress=False).rows)

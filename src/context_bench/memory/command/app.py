@@ -72,9 +72,10 @@ READABLE, DATED = 7_600, 1.35
 KEEPING = "embedded:keep"
 ASKED, SHALLOW, SHORT = 5, [1, 3], 40
 
-#: Names of the original tool for systems that have another name here, or none.
-_RENAMED = {
-    "naive": "full_context",
+#: The original tool's name for the whole conversation: rows keep it where the user gave it.
+_SAME_AS = {"naive": "full_context"}
+#: Names of the original tool for systems that are not built in here.
+_ELSEWHERE = {
     "zep": "Zep is measured over its own server: see docs/guide/memory.md, `http:FILE.toml` or `py:pkg.mod:Class`",
     "rlm": "`rlm` was a vector, keyword and entity search with one model call; `hybrid` is the nearest built-in",
 }
@@ -94,8 +95,8 @@ def _completed(options: MemoryOptions) -> MemoryOptions:
     if not options.k:
         raise BadInput("--k is empty; expected numbers of hits, such as 1,5,10")
     for name in options.system:
-        if name in _RENAMED and " " in _RENAMED[name]:
-            raise BadInput(f"--system {name}: {_RENAMED[name]}")
+        if name in _ELSEWHERE:
+            raise BadInput(f"--system {name}: {_ELSEWHERE[name]}")
     if options.reader is None:
         options.reader = options.relay or "embedded"
     if options.reader == "embedded":
@@ -264,9 +265,9 @@ def _metrics(field: str, trials: int) -> list[str]:
 
 def _memories(options: MemoryOptions) -> list[tuple[str, bool]]:
     """Specs of all memories with whether each is a floor or ceiling only."""
-    own = [_RENAMED.get(name, name) for name in options.system]
-    floors = [name for name in FLOORS if name not in own] if options.floors else []
-    return [*((spec, False) for spec in own), *((spec, True) for spec in floors)]
+    there = {_kind(spec) for spec in options.system}
+    floors = [name for name in FLOORS if name not in there] if options.floors else []
+    return [*((spec, False) for spec in options.system), *((spec, True) for spec in floors)]
 
 
 def _check_names(specs: list[str]) -> None:
@@ -335,11 +336,17 @@ def _role(spec: str, floor: bool) -> ArmRole:
     """The role of a memory. A floor or ceiling that was asked for with --system is under test, and is still of its
     kind.
     """
-    own = spec == _name(spec) and registry.find("memory", spec) is not None
-    kind = _name(spec) if _name(spec) in (*FLOORS, WORDS) and not own else None
+    kind = _kind(spec)
     if kind == "none":
         return ArmRole("known_bad", kind)
     return ArmRole("control" if floor else "candidate", kind)
+
+
+def _kind(spec: str) -> str | None:
+    """The floor, ceiling or search by words that a built-in memory is, whatever it is called here."""
+    own = spec == _name(spec) and registry.find("memory", spec) is not None
+    kind = _SAME_AS.get(_name(spec), _name(spec))
+    return kind if kind in (*FLOORS, WORDS) and not own else None
 
 
 def _answering(options: MemoryOptions, reads_at: str | None) -> str:
