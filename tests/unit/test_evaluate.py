@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 import subprocess
 import sys
 
@@ -216,6 +217,15 @@ def test_infinity_never_reaches_json():
     read = json.loads(result.to_json(), parse_constant=pytest.fail)
     assert "cost_of_pass" not in read["summary"]["halve"]
     assert read["summary"]["halve"]["pass_rate"] == 0.0
+
+
+def test_numbers_that_somebody_gave_stay_whatever_the_rows_say():
+    given = {"mean_score": 0.5, "pass_rate": 0.0, "latency_mean": 0.0, "mean_input_tokens": 3.0}
+    row = EvalRow("a", 1, {}, None, None, {}, None)
+    made = EvalResult(rows=[row], summary={"a": {**given, "cost_of_pass": math.inf}})
+    assert json.loads(made.to_json())["summary"] == {"a": given}
+    assert "0.5000" in to_markdown(made)
+    assert EvalResult.from_json(made.to_json()).summary == {"a": given}
 
 
 def test_the_result_types_take_the_documented_arguments():

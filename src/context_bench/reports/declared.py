@@ -240,8 +240,9 @@ def report_context(result: Result) -> ReportContext:
         }
         for system, by in result.estimates.items()
     }
+    computed = bool(result.manifest or getattr(result, "metrics", None))  # else somebody made it by hand
     summary = {
-        system: _measured_only(system, values, result.estimates.get(system, {}), aggregates)
+        system: _measured_only(system, values, result.estimates.get(system, {}), aggregates, computed=computed)
         for system, values in result.summary.items()
     }
     return ReportContext(
@@ -272,10 +273,17 @@ def _wire(result: Result, aggregates: Aggregates) -> dict[str, dict[str, Any]]:
 
 
 def _measured_only(
-    system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], aggregates: Aggregates
+    system: str,
+    values: Mapping[str, float],
+    estimates: Mapping[str, Estimate],
+    aggregates: Aggregates,
+    *,
+    computed: bool,
 ) -> dict[str, float]:
-    """The finite values of a summary, without the zeros that documented metrics return for what nobody measured."""
-    own = [each for (name, _), each in aggregates.lines.items() if name == system]
+    """The finite values of a summary; if metrics of ours `computed` them, without the zeros that they are documented to
+    return for what nobody measured.
+    """
+    own = [each for (name, _), each in aggregates.lines.items() if computed and name == system]
     unknown: set[str] = {name for name, each in estimates.items() if aggregates.rows and not each.n}
     if own and not any(mean.n for each in own for mean in each.scores.values()):
         unknown |= {"mean_score", "pass_rate", "num_passing", "cost_of_pass"}
