@@ -152,8 +152,8 @@ class Scorer:
 
 
 def numbers_of(found: Any, name: str) -> dict[str, float]:
-    """The scores an evaluator returned, without what is not finite or beyond all scales. Raises `EvaluatorFailed` for
-    what is no dict.
+    """The scores an evaluator returned; one that is `None` does not apply. Raises `EvaluatorFailed` for what is no
+    dict, and for a value that is no number, not finite or beyond all scales.
     """
     if found is None:
         return {}
@@ -165,6 +165,10 @@ def numbers_of(found: Any, name: str) -> dict[str, float]:
             continue
         if type(value) is not float and not isinstance(value, numbers.Real) and not hasattr(value, "__float__"):
             raise EvaluatorFailed(f"{name} returned {str(key)!r} = {str(value)[:80]!r}, expected a number")
-        if (number := score(value)) is not None:
-            values[str(key)] = number
+        if (number := score(value)) is None:
+            raise EvaluatorFailed(
+                f"{name} returned {str(key)!r} = {str(value)[:80]}, expected a finite number of at most 2^53; "
+                "leave a score out, or return None, where it does not apply"
+            )
+        values[str(key)] = number
     return values

@@ -162,8 +162,11 @@ async def test_evaluators_apply_by_their_needs_or_their_own_word(store, run):
     [
         ({}, {}, "returned no score although the example has answer"),
         (None, {}, "returned no score"),
-        ({"a": float("nan"), "b": float("inf")}, {}, "returned no score"),
-        ({"a": True, "b": 2, "c": None, "d": float("nan")}, {"a": 1.0, "b": 2.0}, None),
+        ({"a": None}, {}, "returned no score"),
+        ({"a": float("nan"), "b": 1.0}, {}, "'a' = nan, expected a finite number"),
+        ({"b": float("-inf")}, {}, "'b' = -inf, expected a finite number"),
+        ({"b": 1e300}, {}, "'b' = 1e+300, expected a finite number"),
+        ({"a": True, "b": 2, "c": None}, {"a": 1.0, "b": 2.0}, None),
         ({"a": "0.5"}, {}, "'a' = '0.5', expected a number"),
         ([1], {}, "returned list"),
     ],
