@@ -109,6 +109,15 @@ def first_line(namespace: str) -> str:
     return f"[{namespace}]\n"
 
 
+def require_text(example: Example) -> None:
+    """Raises `BadInput` for an example of which only an empty message could be made."""
+    if all(example.get(name) is None for name in ("context", "question", "turns", "choices")):
+        raise BadInput(
+            f'example {example.get("id")!r}: nothing to send: needs a "context", a "question" or "turns"; its keys are '
+            f"{sorted(map(str, example))}"
+        )
+
+
 def without_context(example: Example) -> Example:
     """The example with an empty context: what remains of a request is not context."""
     return {**example, "context": ""}

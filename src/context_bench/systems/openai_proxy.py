@@ -22,7 +22,7 @@ from context_bench.core.records import Example, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.chat import ChatClient
-from context_bench.llm.shapes import build, without_context
+from context_bench.llm.shapes import build, require_text, without_context
 from context_bench.wire.apis import Reply, ShapedRequest, chat_request
 from context_bench.wire.conversation import PATHS
 from context_bench.wire.request import SYSTEM_ROLES
@@ -109,6 +109,8 @@ class OpenAIProxy:
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async."""
+        if self.build_messages is None and self.prompt is None and not {"messages", "input"} & self.extra_body.keys():
+            require_text(example)
         calls_ok = example.get("expected_calls") is not None
         reply = await self._client.send(self.shaped(example), counter=counter_for(self.model), tool_calls_ok=calls_ok)
         return {**example, **_answer_of(reply)}

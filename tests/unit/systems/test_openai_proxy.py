@@ -44,6 +44,20 @@ def quick(url, **options):
     return OpenAIProxy(url, **{"max_retries": 0, "timeout": 10.0, **options})
 
 
+async def test_an_example_without_any_text_is_refused_and_not_sent():
+    async with says({"text": "green"}) as model:
+        with pytest.raises(BadInput, match=r"example 1: nothing to send: needs a .* keys are \['context', 'id'\]"):
+            await quick(model.url).aprocess({"id": 1, "context": None})
+        assert not model.requests
+        for meant in (
+            quick(model.url, shape="plain-user", prompt="What colour is the sky?"),
+            quick(model.url, build_messages=lambda example: [{"role": "user", "content": f"Number {example['id']}?"}]),
+            quick(model.url, extra_body={"messages": [{"role": "user", "content": "What colour?"}]}),
+        ):
+            assert (await meant.aprocess({"id": 1}))["response"] == "green"
+        assert (await quick(model.url).aprocess({"id": 1, "context": ""}))["response"] == "green"
+
+
 async def test_the_documented_request_and_output():
     async with says({"text": "green"}) as model:
         output = await quick(model.url, system_prompt="Be brief.", extra_body={"temperature": 0}).aprocess(EXAMPLE)
