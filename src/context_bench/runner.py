@@ -32,7 +32,7 @@ def evaluate(
     metrics: Sequence[Metric] | None = None,
     max_examples: int | None = None,
     progress: bool = True,
-    text_fields: Sequence[str] | None = None,
+    text_fields: Sequence[str] | str | None = None,
     max_workers: int | None = None,
     cache_dir: str | Path | None = None,
     *,
@@ -63,6 +63,7 @@ def evaluate(
     Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that
     cannot be used; Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
+    from context_bench.datasets.examples import first_of
     from context_bench.engine import Arm, RunSettings
     from context_bench.engine.progress import TerminalProgress
     from context_bench.llm.background import run_sync
@@ -71,13 +72,14 @@ def evaluate(
     judges = list(evaluators) if isinstance(evaluators, Sequence) else [evaluators]
     chosen = list(metrics or [])
     _check(many, judges, chosen)
+    examples = first_of(dataset, max_examples)
     cell = described_cell({}, *declared([system.name for system in many], roles, baseline))
     settings = RunSettings(
         trials=trials,
         seed=seed,
         max_workers=max_workers,
         example_timeout=example_timeout,
-        text_fields=tuple(text_fields) if text_fields is not None else None,
+        text_fields=(text_fields,) if isinstance(text_fields, str) else tuple(text_fields) if text_fields else None,
     )
     manifest = {
         "cells": [cell],
@@ -99,7 +101,7 @@ def evaluate(
                     Arm(system=system, role=role)
                     for system, role in zip(many, roles_of_cell(cell).values(), strict=True)
                 ],
-                examples=dataset if max_examples is None else islice(dataset, max_examples),
+                examples=examples,
                 evaluators=judges,
                 manifest=manifest,
                 settings=settings,

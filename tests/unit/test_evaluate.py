@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from context_bench import EvalResult, EvalRow, evaluate, register_dataset, register_metric
+from context_bench import EvalResult, EvalRow, evaluate, evaluate_memory, register_dataset, register_metric
 from context_bench.core.errors import BadInput, SameName
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
@@ -217,6 +217,14 @@ def test_infinity_never_reaches_json():
     read = json.loads(result.to_json(), parse_constant=pytest.fail)
     assert "cost_of_pass" not in read["summary"]["halve"]
     assert read["summary"]["halve"]["pass_rate"] == 0.0
+
+
+def test_numbers_and_fields_of_other_kinds_are_refused_or_taken_as_meant():
+    for function, systems, data in ((evaluate, [Halve()], EXAMPLES), (evaluate_memory, [], [])):
+        with pytest.raises(BadInput, match=r"max_examples is -1; expected the number of examples wanted"):
+            function(systems, data, [AnswerQuality()], max_examples=-1, progress=False)
+    counted = [run([Halve()], text_fields=given).rows[0].input_tokens for given in ("question", ("question",))]
+    assert counted[0] == counted[1] > 0
 
 
 def test_numbers_that_somebody_gave_stay_whatever_the_rows_say():

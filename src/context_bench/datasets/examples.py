@@ -129,6 +129,13 @@ def examples_from(source: Iterable[Any], n: int | None = None) -> Iterator[Examp
         yield {"id": index, **raw} if raw.get("id") is None else dict(raw)
 
 
+def first_of(dataset: Iterable[Any], most: int | None) -> Iterable[Any]:
+    """At most so many examples; all for `None`. Raises `BadInput` for a number below 0."""
+    if most is not None and most < 0:
+        raise BadInput(f"max_examples is {most}; expected the number of examples wanted, or None for all")
+    return dataset if most is None else islice(dataset, most)
+
+
 _TABLES = 1 << 12
 
 

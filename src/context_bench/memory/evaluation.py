@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
@@ -44,9 +43,11 @@ def evaluate_memory(
     `ingest_latency`, `query_latency`, `conversation_id`, `turn_count`. A failed ingest or query is an error on the row,
     never an empty answer.
     """
+    from context_bench.datasets.examples import first_of
     from context_bench.memory.systems.adapting import check_separable
     from context_bench.runner import evaluate
 
+    conversations = first_of(dataset, max_examples)
     bridges = [_bridged(system) for system in (systems if isinstance(systems, Sequence) else [systems])]
     if isinstance(dataset, Sequence) and len(dataset[:max_examples]) * more.get("trials", 1) > 1:
         for bridge in bridges:
@@ -56,7 +57,7 @@ def evaluate_memory(
 
     def examples() -> Iterator[Example]:
         nonlocal counted
-        for raw in islice(dataset, max_examples):
+        for raw in conversations:
             counted += 1
             for example in examples_of(raw, counted - 1):
                 if example["group"] not in sizes:
