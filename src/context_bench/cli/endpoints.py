@@ -241,7 +241,7 @@ def import_answers(
     from contextlib import closing
 
     from context_bench.engine import list_runs, open_store, run_of
-    from context_bench.engine.store.run_records import first_free
+    from context_bench.engine.store.watches import first_free
     from context_bench.session.run_session import checked_name
     from context_bench.session.runs import left_behind, report_stored, result_of
 

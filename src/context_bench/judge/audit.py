@@ -38,8 +38,7 @@ T = TypeVar("T")
 
 #: Points of 5 that an attack may gain, and by which the anchors may have moved.
 MOST_LIFT, MOST_DRIFT = 0.5, 0.2
-#: Share of answers in which an attack may succeed, and of judgements that may fail or lack a criterion; least agreement
-#: with itself.
+#: Share of answers in which an attack may succeed, and of judgements that may fail; least agreement with itself.
 MOST_OBEYED, MOST_FAILED, LEAST_ALPHA = 0.05, 0.1, 0.667
 #: Answers with less to gain than this show no obedience. How much longer padding makes an answer at least, in
 #: characters.

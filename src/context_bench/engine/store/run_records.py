@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -289,9 +289,8 @@ def begin_run(connection: Connection, store: str, wanted: WantedRun, *, again: b
     """Take up the run of the wanted name, or without a name the latest unfinished one with the same `identity` (if
     `again`), else make a new one.
 
-    Call it with the store to yourself (`Database.alone`). `store`: its name, for messages.
-
-    Raises `StoreUnusable` if another living process is at work on it, `BadInput` if the name is that of something else.
+    Call it with the store to yourself (`Database.alone`). `store`: its name, for messages. Raises `StoreUnusable` if
+    another living process is at work on it, `BadInput` if the name is that of something else.
     """
     name, identity = wanted.name, wanted.identity
     runs = schema.runs
@@ -374,12 +373,6 @@ def _data_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 def _some(names: Sequence[str]) -> str:
     """At most three of the names, and how many more there are."""
     return ", ".join([*names[:3], *([f"{len(names) - 3} more"] if len(names) > 3 else [])])
-
-
-def first_free(wanted: str, taken: Collection[str]) -> str:
-    """The wanted name, or where it is taken the first of `NAME-2`, `NAME-3` … that is not."""
-    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
-    return next(each for each in (wanted, *numbered) if each not in taken)
 
 
 def _new_run(connection: Connection, name: str | None, identity: str, now: float) -> Begun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from context_bench.engine.store.run_records import (
     DONE,
     INTERRUPTED,
     RUNNING,
-    first_free,
     iso_time,
     newest_first,
 )
@@ -241,6 +240,12 @@ def _with_turns(told: Mapping[str, Any], turns: Iterable[Turn]) -> dict[str, Any
         if turn.cost is not None or turn.guessed is not None:
             cost = (cost or 0.0) + (turn.cost or 0.0) + (turn.guessed or 0.0)
     return {"models": models, "cost": cost}
+
+
+def first_free(wanted: str, taken: Collection[str]) -> str:
+    """The wanted name, or where it is taken the first of `NAME-2`, `NAME-3` … that is not."""
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(each for each in (wanted, *numbered) if each not in taken)
 
 
 def open_watch(
