@@ -851,3 +851,20 @@ def test_what_the_proxys_spend_log_says_stands_beside_the_bill(tmp_path, capsys)
     ]
     assert main([*idle, "--quiet", "--", sys.executable, "-c", "pass"]) == 0
     assert "The proxy's spend log says $0.00." in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("fault", ["front", "records", "out", "client"])
+def test_a_watch_that_cannot_begin_leaves_nothing_in_the_store(tmp_path: Path, fault: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        given = {
+            "front": ["--front", str(taken.getsockname()[1])],
+            "records": ["--records", str(tmp_path)],
+            "out": ["--out", str(tmp_path / "none" / "x" / "\0.json")],
+            "client": ["--", str(tmp_path / "no-such-program")],
+        }[fault]
+        store = tmp_path / "w.db"
+        assert main(["watch", "--upstream", "echo", "--store", str(store), "--name", "x", *given]) != 0
+    with open_store(store) as kept:
+        assert list_watches(kept) == []

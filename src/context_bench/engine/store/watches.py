@@ -201,6 +201,12 @@ class WatchLog:
 
         self._store.write(work)
 
+    def take_back(self) -> None:
+        """Forget a watch that could not begin. One with a turn stays."""
+        of, turns = schema.watches.c.number == self.number, schema.watched
+        some = select(turns.c.watch).where(turns.c.watch == self.number).exists()
+        self._store.write(lambda connection: connection.execute(delete(schema.watches).where(of, ~some)))
+
     def _write(self, connection: Connection, turn: Turn) -> None:
         seen = [turn.front, *turn.calls]
         bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])

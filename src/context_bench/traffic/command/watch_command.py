@@ -133,7 +133,11 @@ class WatchRun:
                 log = open_watch(kept, settings, name=self.options.name)
                 if guard is not None:
                     guard.begin(log.name)
-                code = await self._watch(url, prices, log, board, settings, steering, guard)
+                try:
+                    code = await self._watch(url, prices, log, board, settings, steering, guard)
+                except Exception:
+                    log.take_back()
+                    raise
             if spend is not None:
                 settings["spend"], said = spend.since(board.sums.get("main", Figures()).cost)
                 self.notes.append(said)
