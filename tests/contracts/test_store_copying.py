@@ -222,7 +222,7 @@ async def test_an_unfinished_run_is_finished_in_its_new_place(store, elsewhere, 
     class Stopping(Keeping):
         async def aprocess(self, example):
             if example["id"] == 9:
-                raise SystemExit
+                raise KeyboardInterrupt
             return await super().aprocess(example)
 
     with pytest.raises(BaseException):  # noqa: B017 (however it ends)

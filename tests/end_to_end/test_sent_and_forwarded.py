@@ -198,7 +198,7 @@ def test_as_json(store, capsys):
 def test_errors_name_what_is_near(store, capsys):
     assert diff(store, "houses", "house-3", capsys=capsys)[::2] == (
         2,
-        "context-bench: Unknown example 'house-3'. Did you mean house-1 or house-0? Known: 7, house-0, house-1.\n",
+        "context-bench: Unknown example 'house-3'. Did you mean house-1 or house-0? Known: house-1, house-0, 7.\n",
     )
     code, _, err = diff(store, "houses", "house-1", "--system", "halve", capsys=capsys)
     assert (code, "Did you mean halves?" in err) == (2, True)

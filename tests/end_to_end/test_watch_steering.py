@@ -21,7 +21,7 @@ from aiohttp import web
 
 from context_bench.__main__ import main
 from context_bench.core.records import Usage
-from context_bench.engine import open_store, watch_of, watched
+from context_bench.engine import open_store, open_watch, watch_of, watched
 from context_bench.engine.encoding import unpack
 from context_bench.llm.hop import HopRequest
 from context_bench.llm.prices import GenaiPrices
@@ -332,6 +332,8 @@ async def test_a_conversation_falls_the_same_way_after_a_restart_and_only_hashes
 
 
 async def test_what_goes_on_from_a_stored_reply_falls_the_same_way_after_a_restart(tmp_path):
+    with open_store(tmp_path / "store.db") as store:
+        open_watch(store, {"key": "0" * 32}, name="before").end()  # all conversations of a store are drawn with its key
     async with Provider() as provider:
         for name in ("a", "b", "c"):
             await watching(tmp_path, provider, "--holdout", "0.4", "--name", name, does=STORED)

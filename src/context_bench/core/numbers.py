@@ -78,11 +78,9 @@ def count(value: Any) -> int | None:
 
 
 def line(value: Any) -> int | None:
-    """The number of a line, or a text of digits that is one; below 1 where a program counts from the end. What no file
-    reaches is the largest there is.
-    """
+    """The number of a line, or a text of digits that is one; below 1 where a program counts from the end."""
     found = whole(value)
-    return None if found is None else max(-MOST_LINE, min(found, MOST_LINE))
+    return found if found is not None and -MOST_LINE <= found <= MOST_LINE else None
 
 
 def amount(value: Any, most: float = 1e9) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.machine import file_text
-from context_bench.core.numbers import MOST_LINE, line as line_number
+from context_bench.core.numbers import MOST_LINE, whole
 from context_bench.core.templates import load_toml
 from context_bench.shell.model import ranges_of
 from context_bench.transcripts.format import parsed
@@ -26,6 +26,12 @@ ToolKind = Literal["read", "search", "list", "edit", "exec", "none"]
 _KINDS = ("read", "search", "list", "edit", "exec", "none")
 #: Stands for the end of a file whose length nobody told; every measure cuts ranges at the file's end.
 END = MOST_LINE
+
+
+def _line(value: Any) -> int | None:
+    """The number of a line in an argument; one that no file reaches is the last there can be."""
+    found = whole(value)
+    return None if found is None else max(-MOST_LINE, min(found, MOST_LINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +50,10 @@ class RangeKeys:
             pair = arguments.get(self.pair)
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 return None
-            first, last = line_number(pair[0]), line_number(pair[1])
+            first, last = _line(pair[0]), _line(pair[1])
             return None if first is None else _ordered(first + 1 - self.base, last)
         first, last, count = (
-            line_number(arguments.get(key)) if key else None for key in (self.start, self.end, self.count)
+            _line(arguments.get(key)) if key else None for key in (self.start, self.end, self.count)
         )
         if first is None and last is None and count is None:
             return None
