@@ -52,9 +52,7 @@ class RangeKeys:
                 return None
             first, last = _line(pair[0]), _line(pair[1])
             return None if first is None else _ordered(first + 1 - self.base, last)
-        first, last, count = (
-            _line(arguments.get(key)) if key else None for key in (self.start, self.end, self.count)
-        )
+        first, last, count = (_line(arguments.get(key)) if key else None for key in (self.start, self.end, self.count))
         if first is None and last is None and count is None:
             return None
         begin = max(1, (first if first is not None else self.base) + 1 - self.base)
