@@ -820,36 +820,16 @@ def test_what_the_proxys_spend_log_says_stands_beside_the_bill(tmp_path, capsys)
     client += "u.urlopen(u.Request(url, body.encode(), {'content-type': 'application/json'})).read(); "
     client += "open(log, 'a').write('{\"response_cost\": 0.5}\\n')"
     out = tmp_path / "report.json"
-    line = [
-        "watch",
-        "--front",
-        str(front),
-        "--upstream",
-        "echo",
-        "--spend",
-        str(log),
-        "--store",
-        str(tmp_path / "s.db"),
-    ]
-    line += ["--quiet", "--output", "json", "--out", str(out), "--", sys.executable, "-c", client]
+    watch = ["watch", "--front", str(front), "--upstream", "echo", "--spend", str(log)]
+    watch += ["--store", str(tmp_path / "s.db")]
+    line = [*watch, "--quiet", "--output", "json", "--out", str(out), "--", sys.executable, "-c", client]
     assert main([*line, f"http://127.0.0.1:{front}/v1/chat/completions", body, str(log)]) == 0
     told = json.loads(out.read_text())
     assert told["watch"]["spend"]["told"] == 0.5
     assert 0 < told["watch"]["spend"]["by_usage"] < 0.1
     assert any("spend log says $0.5000" in note for note in told["notes"])
     capsys.readouterr()
-    idle = [
-        "watch",
-        "--front",
-        str(front),
-        "--upstream",
-        "echo",
-        "--spend",
-        str(log),
-        "--store",
-        str(tmp_path / "s.db"),
-    ]
-    assert main([*idle, "--quiet", "--", sys.executable, "-c", "pass"]) == 0
+    assert main([*watch, "--quiet", "--", sys.executable, "-c", "pass"]) == 0
     assert "The proxy's spend log says $0.00." in " ".join(capsys.readouterr().out.split())
 
 

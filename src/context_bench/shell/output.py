@@ -143,7 +143,7 @@ class OutputReader:
         lines = output_lines(output)
         self.blank = [""] * (output.count("\n") - output.rstrip().count("\n") - 1)
         if not lines:
-            return (self._plainly([""]) if output.count("\n") else None) or ShownLines()
+            return (self._plainly([""]) if "\n" in output and not output.strip() else None) or ShownLines()
         if (plainly := self._plainly(lines)) is not None:
             return plainly
         wanted = expected(self.stream)

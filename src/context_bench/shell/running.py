@@ -33,7 +33,7 @@ from context_bench.shell.model import (
     rendered,
 )
 from context_bench.shell.statements import STATEMENTS
-from context_bench.shell.words import Words, plain_words, spelled
+from context_bench.shell.words import Words, plain_words, spelled, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -280,17 +280,19 @@ class Shell:
         return text
 
     def _place(self, command: Node) -> str | None:
-        """The folder or name that a command such as `pwd` or `dirname` prints."""
-        match self.words.args(command.named_children):
-            case ["pwd"]:
-                return self.files.place(".")
-            case ["git", "rev-parse", "--show-toplevel"]:
-                return self.files.root
-            case ["dirname", name] if UNKNOWN not in name:
-                return posixpath.dirname(name) or "."
-            case ["basename", name] if UNKNOWN not in name:
-                return posixpath.basename(name)
-        return None
+        """The folder or name that a command such as `pwd` or `dirname` prints; `None` for others, whose words are not
+        expanded here: they would be expanded again where the command is run.
+        """
+        text = text_of(command)
+        if text == "pwd":
+            return self.files.place(".")
+        if text == "git rev-parse --show-toplevel":
+            return self.files.root
+        ends = {"dirname": posixpath.dirname, "basename": posixpath.basename}
+        if (end := ends.get(text.partition(" ")[0])) is None:
+            return None
+        words = self.words.args(command.named_children)
+        return (end(words[1]) or ".") if len(words) == 2 and UNKNOWN not in words[1] else UNKNOWN
 
     def _piped(self, node: Node) -> str:
         """The name under which `<( )` can be read."""
